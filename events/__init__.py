@@ -1,0 +1,1 @@
+"""What is said on the bus: value types, events, subjects, streams, encoding, the connection."""

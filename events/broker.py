@@ -1,0 +1,405 @@
+"""The connection to NATS: the only module that knows nats-py's options and errors.
+
+It reconnects for ever, is never taken down by a callback, and translates the driver's errors into ours. What the
+options are for is in `_options`; why each differs from the driver's default is said there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig, StreamInfo
+
+from .errors import BrokerRefused, BrokerUnavailable, InvalidValue, Unacknowledged
+
+__all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+REQUEST_TIMEOUT = 5.0
+_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+
+log = logging.getLogger("adsum.broker")
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the broker is and how to be let in. Paths are files; `url` may list several, separated by commas."""
+
+    url: str = DEFAULT_URL
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    credentials: str | None = None
+    nkey: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_hostname: str | None = None
+
+    @property
+    def servers(self) -> list[str]:
+        """The URLs one by one."""
+        return [server.strip() for server in self.url.split(",") if server.strip()]
+
+
+class WrongLastSequence(BrokerRefused):
+    """A conditional publish was refused: another message came to that subject first."""
+
+
+class Broker:
+    """One connection to the broker, for as long as its owner lives.
+
+    `Broker.open` returns at once and connects behind; `await broker.ready(seconds)` waits. Use it from one event
+    loop. `on_connect` callbacks are plain functions, called after every connect and reconnect; they must not raise.
+    """
+
+    def __init__(self, settings: BrokerSettings, name: str, *, ping: float, keep_unsent: bool) -> None:
+        self.settings = settings
+        self.name = name
+        self.last_error = ""
+        self.connects = 0
+        self.lost_at: float | None = time.monotonic()
+        self._options = _options(settings, name, ping, keep_unsent)
+        self._client = Client()
+        self._js = JetStreamContext(self._client, timeout=REQUEST_TIMEOUT)
+        self._connected = asyncio.Event()
+        self._on_connect: list[Callable[[], None]] = []
+        self._refusals: dict[str, str] = {}
+        self._connecting: asyncio.Task[None] | None = None
+
+    @classmethod
+    def open(cls, settings: BrokerSettings, name: str, *, ping: float = 2.0, keep_unsent: bool = True) -> Broker:
+        """Begin to connect; give the connection back at once.
+
+        `ping`: seconds between two pings, at most half a heartbeat (two may be outstanding before the connection
+        counts as dead). `keep_unsent=False`: a publish while disconnected fails at once and is never sent later.
+        Raises InvalidValue if a URL or a file of the settings cannot be used.
+        """
+        broker = cls(settings, name, ping=ping, keep_unsent=keep_unsent)
+        broker._connecting = asyncio.create_task(broker._connect(), name=f"{name}: connect")
+        return broker
+
+    async def ready(self, timeout: float) -> None:
+        """Wait until connected, at most `timeout` seconds. Raises BrokerUnavailable with the last error."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._connected.wait()
+        except TimeoutError:
+            reason = f": {self.last_error}" if self.last_error else ""
+            raise BrokerUnavailable(f"no broker at {self.settings.url} within {timeout:g} s{reason}") from None
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands, as far as the last pings tell."""
+        return self._client.is_connected
+
+    @property
+    def url(self) -> str:
+        """The server connected to, without credentials; the configured list while there is none."""
+        url = self._client.connected_url
+        return f"{url.scheme}://{url.hostname}:{url.port}" if url else self.settings.url
+
+    @property
+    def server_version(self) -> str:
+        """The version of the server connected to."""
+        version = self._client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
+
+    @property
+    def local_host(self) -> str | None:
+        """This process's address as the broker sees it; None while not connected."""
+        return self._client.client_ip if self.connected else None
+
+    def on_connect(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after each connect and reconnect; gives back a function that ends it."""
+        self._on_connect.append(callback)
+        return lambda: self._on_connect.remove(callback) if callback in self._on_connect else None
+
+    # ---- core
+
+    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+        """A core publish: sent, not acknowledged. Raises BrokerUnavailable if it cannot even be sent."""
+        with _translated(f"publish to {subject}"):
+            await self._client.publish(subject, data, reply=reply)
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """A core subscription that is in force at the server when this returns (if connected; else once it is).
+
+        It has no limit of pending messages: what floods it is bounded by who reads it (see `reader`, `directory`).
+        """
+        with _translated(f"subscribe to {subject}"):
+            subscription = await self._client.subscribe(
+                subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0
+            )
+            await asyncio.sleep(0)  # else the ping of the flush overtakes the queued SUB
+            if self.connected:
+                await self._client.flush(int(REQUEST_TIMEOUT))
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription; harmless when the connection has gone."""
+        try:
+            await subscription.unsubscribe()
+        except (nats.errors.Error, OSError) as error:
+            log.debug("unsubscribe from %s: %s", subscription.subject, error)
+
+    async def flush(self) -> None:
+        """Wait until the server has taken what was sent before. Raises BrokerUnavailable."""
+        with _translated("flush"):
+            await self._client.flush(int(REQUEST_TIMEOUT))
+
+    def inbox(self) -> str:
+        """A subject of this connection's own."""
+        return self._client.new_inbox()
+
+    # ---- JetStream
+
+    async def store(
+        self,
+        stream: str,
+        subject: str,
+        data: bytes,
+        headers: Mapping[str, str],
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> int:
+        """Publish into a stream and wait for the acknowledgement: the sequence it was stored at.
+
+        Raises WrongLastSequence if its condition did not hold, Unacknowledged if nobody answered (it may be stored
+        all the same), BrokerUnavailable if it was not sent or no leader took it, BrokerRefused.
+        """
+        if not self.connected:
+            raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.url}")
+        with _translated(f"publish to {subject}", unanswered=Unacknowledged):
+            try:
+                ack = await self._js.publish(subject, data, timeout=timeout, stream=stream, headers=dict(headers))
+            except nats.errors.TimeoutError:
+                self._raise_refusal(subject)
+                raise
+        return ack.seq
+
+    async def store_later(
+        self, stream: str, subject: str, data: bytes, headers: Mapping[str, str]
+    ) -> asyncio.Future[int]:
+        """Publish into a stream without waiting; the future gives the sequence or raises as `store` does.
+
+        The caller bounds the wait: `await asyncio.wait_for(future, seconds)`.
+        """
+        with _translated(f"publish to {subject}"):
+            acknowledged = await self._js.publish_async(
+                subject, data, wait_stall=REQUEST_TIMEOUT, stream=stream, headers=dict(headers)
+            )
+        return _sequence_of(acknowledged, subject)
+
+    async def last_message(self, stream: str, subject: str) -> RawStreamMsg | None:
+        """The last message of a subject, read through the stream's leader (never from a replica that lags)."""
+        return await self._get(stream, subject=subject)
+
+    async def message_at(self, stream: str, sequence: int) -> RawStreamMsg | None:
+        """The message at a sequence, or None if there is none (any more)."""
+        return await self._get(stream, seq=sequence)
+
+    async def stream_info(self, stream: str) -> StreamInfo | None:
+        """The stream's settings and state, or None if it does not exist."""
+        with _translated(f"look up stream {stream}"):
+            try:
+                return await self._js.stream_info(stream)
+            except nats.js.errors.NotFoundError:
+                return None
+
+    async def create_stream(self, config: StreamConfig) -> None:
+        """Create a stream. Raises BrokerRefused if one of that name exists with other settings."""
+        with _translated(f"create stream {config.name}"):
+            await self._js.add_stream(config)
+
+    async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
+        """Create a consumer."""
+        with _translated(f"read stream {stream}"):
+            return await self._js.add_consumer(stream, config)
+
+    async def delete_consumer(self, stream: str, consumer: str) -> None:
+        """Delete a consumer; harmless when it or the connection is gone (the broker then drops it by itself)."""
+        try:
+            await self._js.delete_consumer(stream, consumer)
+        except (nats.errors.Error, OSError) as error:
+            log.debug("delete consumer %s of %s: %s", consumer, stream, error)
+
+    # ---- life
+
+    async def close(self) -> None:
+        """End the connection. Idempotent, and bounded: an unreachable server does not hold it up."""
+        if self._connecting is not None and not self._connecting.done():
+            self._connecting.cancel()
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                if self.connected:
+                    await self._client.flush(2)
+                await self._client.close()
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            log.debug("close: %s", error)
+        if self._connecting is not None:
+            await asyncio.gather(self._connecting, return_exceptions=True)
+
+    async def _connect(self) -> None:
+        await self._client.connect(
+            **self._options,
+            error_cb=self._when_error,
+            disconnected_cb=self._when_disconnected,
+            reconnected_cb=self._when_connected,
+        )
+        await self._when_connected()
+
+    async def _when_connected(self) -> None:
+        self.connects += 1
+        self.lost_at = None
+        self._refusals.clear()
+        self._connected.set()
+        log.info("connected to %s", self.url)
+        for callback in list(self._on_connect):
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback failed after the reconnect")
+
+    async def _when_disconnected(self) -> None:
+        if self.lost_at is None:
+            self.lost_at = time.monotonic()
+            log.warning("lost the broker at %s, trying to reconnect", self.settings.url)
+        self._connected.clear()
+
+    async def _when_error(self, error: Exception) -> None:
+        """Never raises: the driver's read loop would end while the connection looks alive."""
+        said = str(error) or type(error).__name__
+        if said != self.last_error:
+            log.warning("broker %s: %s", self.settings.url, said)
+        self.last_error = said
+        if "permissions violation" in said.lower() and '"' in said:
+            self._refusals[said.lower().split('"')[1]] = said
+
+    def _raise_refusal(self, subject: str) -> None:
+        """The server tells of a refused publish only aside, with the subject in lower case; then it is no timeout."""
+        refusal = self._refusals.pop(subject.lower(), None)
+        if refusal:
+            raise BrokerRefused(f"publish to {subject}: {refusal}")
+
+    async def _get(self, stream: str, seq: int | None = None, subject: str | None = None) -> RawStreamMsg | None:
+        with _translated(f"read stream {stream}"):
+            try:
+                return await self._js.get_msg(stream, seq=seq, subject=subject)
+            except nats.js.errors.NotFoundError:
+                return None
+
+
+def _options(settings: BrokerSettings, name: str, ping: float, keep_unsent: bool) -> dict[str, Any]:
+    if not settings.servers:
+        raise InvalidValue("broker URL", settings.url, "must name at least one server", DEFAULT_URL)
+    for server in settings.servers:
+        if not server.startswith(("nats://", "tls://", "ws://", "wss://")):
+            rule = "must begin with nats://, tls://, ws:// or wss://"
+            raise InvalidValue("broker URL", server, rule, f"nats://{server.rsplit('//', 1)[-1]}")
+        _check_port(server)
+    options: dict[str, Any] = {
+        "servers": settings.servers,
+        "name": name,
+        "max_reconnect_attempts": -1,  # the default gives up after 60 and the process would be invisible for good
+        "reconnect_time_wait": random.uniform(0.3, 0.8),  # spread over the fleet, so that no herd comes back at once
+        "connect_timeout": 3,
+        "ping_interval": ping,  # the default notices a dead server after four minutes
+        "max_outstanding_pings": 2,
+    }
+    if not keep_unsent:
+        options["pending_size"] = 0
+    given = {"user": settings.user, "password": settings.password, "token": settings.token}
+    options |= {key: value for key, value in given.items() if value is not None}
+    if settings.credentials:
+        options["user_credentials"] = _readable("credentials", settings.credentials)
+    if settings.nkey:
+        options["nkeys_seed"] = _readable("nkey", settings.nkey)
+    context = _tls(settings)
+    if context is not None:
+        options["tls"] = context
+        if settings.tls_hostname:
+            options["tls_hostname"] = settings.tls_hostname
+    return options
+
+
+def _check_port(server: str) -> None:
+    try:
+        usable = urlparse(server).hostname and urlparse(server).port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidValue("broker URL", server, "must name a host and a port from 1 to 65535", DEFAULT_URL)
+
+
+def _tls(settings: BrokerSettings) -> ssl.SSLContext | None:
+    if not (settings.tls_ca or settings.tls_cert or any(url.startswith("tls://") for url in settings.servers)):
+        return None
+    context = ssl.create_default_context()
+    if settings.tls_ca:
+        context.load_verify_locations(_readable("tls_ca", settings.tls_ca))
+    if settings.tls_cert:
+        key = _readable("tls_key", settings.tls_key) if settings.tls_key else None
+        context.load_cert_chain(_readable("tls_cert", settings.tls_cert), key)
+    return context
+
+
+def _readable(field: str, path: str) -> str:
+    if not Path(path).is_file():
+        raise InvalidValue(field, path, "must be a file that can be read")
+    return path
+
+
+@contextmanager
+def _translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailable) -> Iterator[None]:
+    """The one boundary at which the driver's errors become ours."""
+    try:
+        yield
+    except (nats.errors.TimeoutError, TimeoutError) as error:
+        raise unanswered(f"{doing}: no answer in time") from error
+    except (nats.js.errors.NoStreamResponseError, nats.js.errors.ServiceUnavailableError) as error:
+        raise BrokerUnavailable(f"{doing}: no stream answers (no adsumd yet, or no leader at the moment)") from error
+    except nats.js.errors.APIError as error:
+        wrong = error.err_code in _WRONG_LAST_SEQUENCE
+        raise (WrongLastSequence if wrong else BrokerRefused)(f"{doing}: {error.description}") from error
+    except (nats.errors.Error, OSError) as error:
+        raise BrokerUnavailable(f"{doing}: {error}") from error
+
+
+def _sequence_of(acknowledged: asyncio.Future[Any], subject: str) -> asyncio.Future[int]:
+    """The driver's future of an acknowledgement as one of a sequence, its errors translated."""
+    sequence: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def settle(source: asyncio.Future[Any]) -> None:
+        if sequence.done():
+            return
+        if source.cancelled():
+            sequence.cancel()
+            return
+        try:
+            with _translated(f"publish to {subject}", unanswered=Unacknowledged):
+                sequence.set_result(source.result().seq)
+        except (BrokerUnavailable, BrokerRefused) as error:
+            sequence.set_exception(error)
+
+    def abandon(outer: asyncio.Future[int]) -> None:
+        if outer.cancelled():
+            acknowledged.cancel()
+
+    acknowledged.add_done_callback(settle)
+    sequence.add_done_callback(abandon)
+    return sequence

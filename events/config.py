@@ -1,0 +1,108 @@
+"""The configuration file, shared by the daemon, the command and the bootstrap.
+
+[database]
+dsn = "postgresql://adsum@db/adsum"       # the catalog; sqlite:///path or postgresql://…
+
+[discovery]
+dsn = "sqlite:////var/lib/adsum/catalog.db"   # instead of [database] dsn, where both are given
+heartbeat_interval = "5s"
+poll_interval = "60s"                     # how long a cache goes without a mark before it reads anew
+ttl = "15s"
+
+[nats]
+url = "nats://127.0.0.1:4222"             # and user, password, token, credentials, nkey, tls_ca, …
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from .broker import BrokerSettings
+from .description import DEFAULT_HEARTBEAT, DEFAULT_TTL, check_lease
+from .durations import parse_duration
+from .errors import InvalidValue
+
+__all__ = ["DEFAULT_POLL_INTERVAL", "Config", "load_config"]
+
+DEFAULT_POLL_INTERVAL = 60.0
+_KEYS: dict[str, tuple[str, ...]] = {
+    "database": ("dsn",),
+    "discovery": ("dsn", "heartbeat_interval", "poll_interval", "ttl"),
+    "nats": BrokerSettings.__struct_fields__,
+}
+_DURATIONS = ("heartbeat_interval", "poll_interval", "ttl")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """What the file says, with the defaults for what it does not. Durations in seconds; `dsn` None: the default."""
+
+    dsn: str | None = None
+    heartbeat_interval: float = DEFAULT_HEARTBEAT
+    poll_interval: float = DEFAULT_POLL_INTERVAL
+    ttl: float = DEFAULT_TTL
+    nats: BrokerSettings | None = None
+
+
+def load_config(path: str | Path) -> Config:
+    """Read and check a configuration file. Raises InvalidValue, naming the key, the value and the rule."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidValue("configuration file", str(path), f"cannot be read: {error}") from None
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidValue("configuration file", str(path), f"is not TOML: {error}") from None
+    return check_config(tables)
+
+
+def check_config(tables: Mapping[str, object]) -> Config:
+    """The Config that these tables mean. Pure."""
+    sections = {name: _section(name, table) for name, table in tables.items()}
+    discovery = sections.get("discovery", {})
+    given = {key: parse_duration(_scalar(key, discovery[key]), key) for key in _DURATIONS if key in discovery}
+    dsn = discovery.get("dsn", sections.get("database", {}).get("dsn"))
+    config = Config(
+        dsn=None if dsn is None else _text("dsn", dsn),
+        nats=_nats(sections["nats"]) if "nats" in sections else None,
+        **given,
+    )
+    check_lease(config.heartbeat_interval, config.ttl)
+    return config
+
+
+def _section(name: str, table: object) -> Mapping[str, object]:
+    _check_known("section", name, _KEYS)
+    if not isinstance(table, dict):
+        raise InvalidValue("section", name, f"must be a table, written [{name}]")
+    for key in table:
+        _check_known(f"key in [{name}]", key, _KEYS[name])
+    return table
+
+
+def _check_known(what: str, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        raise InvalidValue(what, name, f"is not known (known: {', '.join(names)})", close[0] if close else None)
+
+
+def _nats(table: Mapping[str, object]) -> BrokerSettings:
+    return BrokerSettings(**{key: _text(key, value) for key, value in table.items()})
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidValue(key, value, "must be text")
+    return value
+
+
+def _scalar(key: str, value: object) -> str | float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InvalidValue(key, value, 'must be a duration such as "30s"')
+    return value

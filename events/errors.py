@@ -1,0 +1,76 @@
+"""The root of every error that adsum raises on purpose, and those that both halves share.
+
+    AdsumError
+    ├── InvalidValue            a value breaks a rule; also a ValueError
+    ├── Undecodable             bytes on the bus that are none of our messages
+    ├── BrokerUnavailable       the broker did not answer; the same call may work later
+    │   └── Unacknowledged      a publish was sent and nobody said whether it was stored
+    ├── BrokerRefused           the broker answered no; the same call will be refused again
+    └── StreamMismatch          a stream exists with other settings than the ones adsum needs
+
+`adsum.projector.errors` and `adsum.clients.errors` hang their own below the same root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "AdsumError",
+    "BrokerRefused",
+    "BrokerUnavailable",
+    "InvalidValue",
+    "StreamMismatch",
+    "Unacknowledged",
+    "Undecodable",
+]
+
+
+class AdsumError(Exception):
+    """Anything that adsum raises on purpose."""
+
+
+class InvalidValue(AdsumError, ValueError):
+    """A value breaks a rule. Names what it was for, the value, the rule and, where there is one, a value that would do."""
+
+    def __init__(self, field: str, value: object, rule: str, suggestion: str | None = None) -> None:
+        self.field, self.value, self.rule, self.suggestion = field, value, rule, suggestion
+        hint = f"; {suggestion!r} would do" if suggestion else ""
+        super().__init__(f"{field} {_shown(value)}: {rule}{hint}")
+
+
+class Undecodable(AdsumError):
+    """Bytes on the bus that cannot be read as the message their subject promises."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class BrokerUnavailable(AdsumError):
+    """The broker did not answer (not connected, timed out, no leader). The same call may work later."""
+
+
+class Unacknowledged(BrokerUnavailable):
+    """A publish was sent and its acknowledgement never came: it may or may not be in the log."""
+
+
+class BrokerRefused(AdsumError):
+    """The broker answered no (permission, missing stream, limit). The same call will be refused again."""
+
+
+class StreamMismatch(AdsumError):
+    """A stream exists with other settings. `differences` holds (field, found, needed) triples."""
+
+    def __init__(self, stream: str, differences: Sequence[tuple[str, object, object]]) -> None:
+        self.stream, self.differences = stream, tuple(differences)
+        told = "; ".join(f"{field} is {found!r}, needed {needed!r}" for field, found, needed in differences)
+        super().__init__(
+            f"stream {stream} exists with other settings: {told}. "
+            "adsum never changes a stream that holds data: change these settings, or use another broker or account."
+        )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,69 @@
+"""Saying something in the log, and looking at what was said last.
+
+Every lifecycle event is conditional on the last event that its author knows of that instance, so each one was said
+in the knowledge of the one before, and a publish that arrives late replaces nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from nats.js.api import RawStreamMsg
+
+from . import subjects
+from .broker import REQUEST_TIMEOUT, Broker, WrongLastSequence
+from .codec import decode_event, encode
+from .errors import AdsumError, Undecodable
+from .lifecycle import Event
+from .names import Key
+from .streams import EVENTS
+
+__all__ = ["Outrun", "Word", "last_word", "say"]
+
+
+class Word(NamedTuple):
+    """The last message on an instance's subject. `event` is None where it could not be read."""
+
+    sequence: int
+    time: float
+    event: Event | None
+
+
+class Outrun(AdsumError):
+    """Somebody spoke first: the event was not stored. `last` is what was said, None if nothing was."""
+
+    def __init__(self, key: Key, last: Word | None) -> None:
+        self.key, self.last = key, last
+        super().__init__(f"{key}: another event came first")
+
+
+async def last_word(broker: Broker, key: Key) -> Word | None:
+    """The last word on an instance, None if there never was one. Raises BrokerUnavailable, BrokerRefused."""
+    raw = await broker.last_message(EVENTS, subjects.event(key))
+    return _word(raw) if raw is not None else None
+
+
+async def say(broker: Broker, key: Key, event: Event, after: int, timeout: float = REQUEST_TIMEOUT) -> int:
+    """Store an event if the last one on its subject is at sequence `after` (0: none); its sequence.
+
+    Raises Outrun if another came first, Unacknowledged if nobody answered (then look: one's own event id as the
+    last word means that it was stored after all), BrokerUnavailable, BrokerRefused.
+    """
+    headers = {"Nats-Msg-Id": event.id, "Nats-Expected-Last-Subject-Sequence": str(after)}
+    try:
+        return await broker.store(EVENTS, subjects.event(key), encode(event), headers, timeout)
+    except WrongLastSequence:
+        last = await last_word(broker, key)
+        if last is not None and last.event is not None and last.event.id == event.id:
+            return last.sequence
+        raise Outrun(key, last) from None
+
+
+def _word(raw: RawStreamMsg) -> Word:
+    try:
+        event = decode_event(raw.data or b"")
+    except Undecodable:
+        event = None
+    time = raw.time.timestamp() if isinstance(raw.time, datetime) else 0.0
+    return Word(raw.seq or 0, time, event)

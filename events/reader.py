@@ -1,0 +1,189 @@
+"""Reading a stream in order: a push consumer whose every gap is noticed.
+
+A reader never repairs itself. When anything may have been missed (a gap in the delivery, three seconds without
+the broker's own heartbeat, a reconnect) it says ReaderLost, and its owner opens another one from where the owner
+knows itself to be: the log's reader after its checkpoint, the others from the beginning, since the sequences of
+their streams prove nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import NamedTuple
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from .broker import Broker
+from .errors import AdsumError
+
+__all__ = ["Message", "ReaderLost", "StreamReader"]
+
+IDLE_HEARTBEAT = 1.0
+SILENCE_LIMIT = 3.0
+_ABANDONED_AFTER = 10.0
+
+
+class ReaderLost(AdsumError):
+    """The reader may have missed something; open another one."""
+
+
+class Message(NamedTuple):
+    """A stored message. `time` is the broker's clock, in seconds since 1970."""
+
+    subject: str
+    data: bytes
+    sequence: int
+    time: float
+
+
+class StreamReader:
+    """An async context manager over one stream: everything from `start` on, in order, then whatever comes.
+
+    `filters` are subjects; `start` the first sequence wanted (1: from the beginning, which for a stream of last
+    messages is the last of each subject). `behind` tells how many stored messages are still to be delivered.
+    """
+
+    def __init__(self, broker: Broker, stream: str, filters: Sequence[str] = (), start: int = 1) -> None:
+        self._broker, self._stream, self._filters, self._start = broker, stream, list(filters), start
+        self._waiting: deque[Message | str] = deque()
+        self._arrived = asyncio.Event()
+        self._delivered = 0
+        self._lost = ""
+        self._subscription: Subscription | None = None
+        self._consumer = ""
+        self._watch: asyncio.TimerHandle | None = None
+        self._forget_connect: Callable[[], None] = lambda: None
+        self.behind = 0
+
+    async def __aenter__(self) -> StreamReader:
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        inbox = self._broker.inbox()
+        self._subscription = await self._broker.subscribe(inbox, self._take)
+        self._forget_connect = self._broker.on_connect(lambda: self._lose("the connection was made anew"))
+        try:
+            info = await self._broker.create_consumer(self._stream, self._config(inbox))
+        except BaseException:
+            await self._leave()
+            raise
+        self._consumer = str(info.name)
+        if not self._delivered:
+            self.behind = info.num_pending or 0
+        self._heard_at = self._loop.time()
+        self._watch = self._loop.call_later(IDLE_HEARTBEAT, self._check)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._consumer and self._broker.connected and kind is not ReaderLost:
+            await self._broker.delete_consumer(self._stream, self._consumer)
+        await self._leave()
+
+    async def batch(self, most: int = 1000) -> list[Message]:
+        """The next messages, at least one and at most `most`; waits for the first. Raises ReaderLost."""
+        while True:
+            batch = await self._drain(most)
+            if batch:
+                return batch
+            if self._lost:
+                raise ReaderLost(f"reading {self._stream}: {self._lost}")
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def to_end(self, most: int = 1000) -> list[Message]:
+        """The next messages of those stored when the reader was opened or since; empty once it is at the end."""
+        if not self._waiting and not self.behind and not self._lost:
+            return []
+        return await self.batch(most)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have arrived and were not taken."""
+        return len(self._waiting)
+
+    async def _drain(self, most: int) -> list[Message]:
+        batch: list[Message] = []
+        while self._waiting and len(batch) < most:
+            item = self._waiting.popleft()
+            if isinstance(item, str):  # the broker's flow control waits here until what came before is taken
+                await self._broker.publish(item, b"")
+            else:
+                batch.append(item)
+        return batch
+
+    async def _take(self, msg: Msg) -> None:
+        self._heard_at = self._loop.time()
+        if self._lost:
+            return
+        if not msg.data and msg.headers and msg.headers.get("Status") == "100":
+            self._take_control(msg)
+            return
+        _, _, sequence, delivered, nanoseconds, pending = _metadata(msg.reply)
+        if delivered != self._delivered + 1:
+            self._lose(f"message {delivered} came after {self._delivered}")
+            return
+        self._delivered = delivered
+        self.behind = pending
+        self._waiting.append(Message(msg.subject, msg.data, sequence, nanoseconds / 1e9))
+        self._arrived.set()
+
+    def _take_control(self, msg: Msg) -> None:
+        headers = msg.headers or {}
+        reply = msg.reply or headers.get("Nats-Consumer-Stalled", "")
+        if reply:
+            self._waiting.append(reply)
+            self._arrived.set()
+        last = headers.get("Nats-Last-Consumer")
+        if last is not None and int(last) != self._delivered:
+            self._lose(f"the broker sent {last} messages, {self._delivered} arrived")
+
+    def _check(self) -> None:
+        if self._loop.time() - self._heard_at > SILENCE_LIMIT:
+            self._lose(f"nothing from the broker for {SILENCE_LIMIT:g} s")
+        else:
+            self._watch = self._loop.call_later(IDLE_HEARTBEAT, self._check)
+
+    def _lose(self, why: str) -> None:
+        self._lost = self._lost or why
+        self._arrived.set()
+
+    async def _leave(self) -> None:
+        self._forget_connect()
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._subscription is not None:
+            await self._broker.unsubscribe(self._subscription)
+            self._subscription = None
+
+    def _config(self, inbox: str) -> ConsumerConfig:
+        first = self._start <= 1
+        return ConsumerConfig(
+            deliver_subject=inbox,
+            deliver_policy=DeliverPolicy.ALL if first else DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=None if first else self._start,
+            ack_policy=AckPolicy.NONE,
+            filter_subjects=self._filters or None,
+            flow_control=True,
+            idle_heartbeat=IDLE_HEARTBEAT,
+            inactive_threshold=_ABANDONED_AFTER,
+            mem_storage=True,
+            num_replicas=1,
+        )
+
+
+def _metadata(reply: str) -> tuple[str, str, int, int, int, int]:
+    """(stream, consumer, stream sequence, consumer sequence, nanoseconds, pending) from the reply subject.
+
+    `$JS.ACK.<stream>.<consumer>.<tries>.<seq>.<delivered>.<time>.<pending>`, with domain and account before the
+    stream where the broker has a JetStream domain.
+    """
+    tokens = reply.split(".")
+    at = 2 if len(tokens) == 9 else 4
+    stream, consumer, _, sequence, delivered, nanoseconds, pending = tokens[at : at + 7]
+    return stream, consumer, int(sequence), int(delivered), int(nanoseconds), int(pending)

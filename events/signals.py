@@ -1,0 +1,122 @@
+"""Everything on the bus that is not in the log: heartbeats, ticks, topology messages and marks."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .description import Endpoint
+from .lifecycle import Health, Mode
+from .names import Key
+
+__all__ = [
+    "Departed",
+    "Heartbeat",
+    "Instance",
+    "Liveness",
+    "NamespaceMark",
+    "ServiceMark",
+    "Tick",
+    "Topology",
+]
+
+Liveness: TypeAlias = Literal["up", "stale"]
+
+
+class Heartbeat(msgspec.Struct, frozen=True, gc=False):
+    """Still here: a counter that grows within the term (the term is in the subject)."""
+
+    counter: int
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The leader's lease, renewed about once a second, and what it last knew of itself.
+
+    `revision` is the log sequence up to which it folded, `announced` up to which it told; `held` names services
+    ("namespace/service") whose mass expiry its guard holds back.
+    """
+
+    leader: str
+    number: int
+    revision: int = 0
+    announced: int = 0
+    held: tuple[str, ...] = ()
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="present"):
+    """An instance as the catalog knows it at `revision`: the topology message, and what a cache hands out."""
+
+    epoch: str
+    revision: int
+    namespace: str
+    service: str
+    id: str
+    term: str
+    endpoints: tuple[Endpoint, ...]
+    capabilities: tuple[str, ...] = ()
+    metadata: dict[str, str] = {}
+    version: str = ""
+    zone: str = ""
+    weight: float = 1.0
+    heartbeat: float
+    ttl: float
+    liveness: Liveness = "up"
+    health: Health = "passing"
+    mode: Mode = "serving"
+    reason: str = ""
+    registered_at: float = 0.0
+    """Seconds since 1970 by the broker's clock when the term began; to be shown, never compared."""
+
+    @property
+    def key(self) -> Key:
+        """What names it."""
+        return Key(self.namespace, self.service, self.id)
+
+    @property
+    def routable(self) -> bool:
+        """Up, not critical, serving: fit to be called."""
+        return self.liveness == "up" and self.health != "critical" and self.mode == "serving"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The first endpoint; the only one for most."""
+        return self.endpoints[0]
+
+
+class Departed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="departed", gc=False):
+    """The tombstone of an instance: the life `term` ended at `revision`. `reason` is the type of the event that ended it."""
+
+    epoch: str
+    revision: int
+    namespace: str
+    service: str
+    id: str
+    term: str
+    reason: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What names it."""
+        return Key(self.namespace, self.service, self.id)
+
+
+Topology: TypeAlias = Instance | Departed
+
+
+class ServiceMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a complete cache of this service holds: how many instances, and their digest (see `digest`)."""
+
+    epoch: str
+    round: int
+    revision: int
+    count: int
+    digest: str
+
+
+class NamespaceMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Ends a round of marks of one namespace: a service that had no mark of the same `round` is empty."""
+
+    epoch: str
+    round: int
+    revision: int

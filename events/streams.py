@@ -1,0 +1,157 @@
+"""The three streams, and how one is created or compared. A stream that holds data is never changed silently.
+
+ADSUM_EVENTS    the log, kept for ever
+ADSUM_BEATS     the last heartbeat per life, and the ticks
+ADSUM_TOPOLOGY  the last state per instance, republished as changes
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+
+from nats.js.api import (
+    DiscardPolicy,
+    PersistMode,
+    RePublish,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+    StreamInfo,
+)
+
+from . import subjects
+from .broker import Broker
+from .errors import AdsumError, BrokerRefused, StreamMismatch
+from .ids import new_epoch
+
+__all__ = ["BEATS", "EVENTS", "TOPOLOGY", "definitions", "ensure_streams", "epoch_of_log", "read_epoch"]
+
+EVENTS = "ADSUM_EVENTS"
+BEATS = "ADSUM_BEATS"
+TOPOLOGY = "ADSUM_TOPOLOGY"
+BEATS_MAX_AGE = 3600.0
+"""Seconds the broker keeps a heartbeat; above twice the longest TTL (`description.MAX_TTL`)."""
+TOMBSTONE_TTL = 3600
+"""Seconds the broker keeps the tombstone of an instance."""
+_EPOCH = "adsum-epoch"
+_COMPARED = (
+    "subjects",
+    "retention",
+    "storage",
+    "num_replicas",
+    "discard",
+    "max_age",
+    "max_msgs",
+    "max_bytes",
+    "max_msgs_per_subject",
+    "deny_delete",
+    "deny_purge",
+    "allow_direct",
+    "allow_msg_ttl",
+    "republish",
+    "persist_mode",
+    "sealed",
+)
+
+
+def definitions(replicas: int = 1) -> tuple[StreamConfig, ...]:
+    """The streams as adsum needs them. One replica: on disk; three or five: heartbeats in the memory of each.
+
+    `persist_mode: async` (not flushed before the acknowledgement) is for what the next beat or announcement
+    repairs, and the broker refuses it on replicated streams; a memory stream of one replica would vanish whole.
+    """
+    single = replicas == 1
+    unflushed = PersistMode.ASYNC if single else None
+    common = StreamConfig(
+        retention=RetentionPolicy.LIMITS,
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.OLD,
+        num_replicas=replicas,
+        max_msgs=-1,
+        max_bytes=-1,
+        max_age=0,
+        duplicate_window=120,
+    )
+    events = replace(common, name=EVENTS, subjects=[subjects.ALL_EVENTS], deny_delete=True, deny_purge=True)
+    beats = replace(
+        common,
+        name=BEATS,
+        subjects=[subjects.ALL_BEATS, subjects.TICK],
+        storage=StorageType.FILE if single else StorageType.MEMORY,
+        persist_mode=unflushed,
+        max_age=BEATS_MAX_AGE,
+        max_msgs_per_subject=1,
+    )
+    topology = replace(
+        common,
+        name=TOPOLOGY,
+        subjects=[subjects.ALL_TOPOLOGY],
+        persist_mode=unflushed,
+        max_msgs_per_subject=1,
+        allow_direct=True,
+        allow_msg_ttl=True,
+        republish=RePublish(src=subjects.REPUBLISH_FROM, dest=subjects.REPUBLISH_TO),
+    )
+    return events, beats, topology
+
+
+async def ensure_streams(broker: Broker, replicas: int = 1, epochs_seen: tuple[str, ...] = ()) -> str:
+    """Create the streams that are missing, compare those that are there; give back the epoch of the log.
+
+    A new log gets an epoch above all of `epochs_seen`. Raises StreamMismatch, naming every field that differs.
+    """
+    for wanted in definitions(replicas):
+        if wanted.name == EVENTS:
+            wanted.metadata = {_EPOCH: new_epoch(epochs_seen)}
+        await _ensure(broker, wanted)
+    return await read_epoch(broker)
+
+
+async def read_epoch(broker: Broker) -> str:
+    """The epoch of the log that is there now. Raises BrokerRefused if there is none."""
+    info = await broker.stream_info(EVENTS)
+    if info is None:
+        raise BrokerRefused(f"stream {EVENTS} does not exist: no adsumd has run on this broker yet")
+    return epoch_of_log(info)
+
+
+def epoch_of_log(info: StreamInfo) -> str:
+    """The epoch in the metadata of the log's stream."""
+    epoch = (info.config.metadata or {}).get(_EPOCH)
+    if not epoch:
+        raise StreamMismatch(EVENTS, [(f"metadata {_EPOCH}", None, "a UUIDv7")])
+    return epoch
+
+
+async def _ensure(broker: Broker, wanted: StreamConfig) -> None:
+    name = str(wanted.name)
+    info = await broker.stream_info(name)
+    if info is None:
+        try:
+            await broker.create_stream(wanted)
+            return
+        except AdsumError:  # another daemon may have been faster, then its stream is the one to compare
+            info = await broker.stream_info(name)
+            if info is None:
+                raise
+    differences = compare(info.config, wanted)
+    if differences:
+        raise StreamMismatch(name, differences)
+
+
+def compare(found: StreamConfig, wanted: StreamConfig) -> list[tuple[str, object, object]]:
+    """The fields in which two definitions differ, as (field, found, wanted). Pure."""
+    pairs = ((field, _plain(getattr(found, field)), _plain(getattr(wanted, field))) for field in _COMPARED)
+    return [(field, is_, want) for field, is_, want in pairs if is_ != want]
+
+
+def _plain(value: object) -> object:
+    """The value as compared: unset, false, zero and the broker's own defaults are the same."""
+    if isinstance(value, RePublish):
+        return f"{value.src} > {value.dest}"
+    if isinstance(value, Enum):
+        value = value.value
+    if value in (None, False, 0, -1, "default"):
+        return None
+    return sorted(value) if isinstance(value, list) else value

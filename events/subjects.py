@@ -1,0 +1,107 @@
+"""Every subject that adsum uses, built and taken apart here and nowhere else.
+
+    adsum.v1.<namespace>.event.<service>.<instance>        lifecycle event
+    adsum.v1.<namespace>.beat.<service>.<instance>.<term>  heartbeat
+    adsum.v1.<namespace>.topology.<service>.<instance>     state after a change
+    adsum.v1.<namespace>.change.<service>.<instance>       the same, republished by the broker once stored
+    adsum.v1.<namespace>.mark                              ends a round of marks
+    adsum.v1.<namespace>.mark.<service>                    what a complete cache of the service holds
+    adsum.tick                                             the leader's tick
+
+The namespace comes before the kind and the service before the instance, so that the broker's own permissions can
+say who may speak for what. Names are checked by `names`; "*" stands for any in the filters.
+"""
+
+from __future__ import annotations
+
+from .errors import Undecodable
+from .names import Key
+
+__all__ = [
+    "ALL_BEATS",
+    "ALL_EVENTS",
+    "ALL_TOPOLOGY",
+    "TICK",
+    "beat",
+    "beat_term",
+    "change",
+    "changes",
+    "event",
+    "events",
+    "key_of",
+    "namespace_mark",
+    "service_mark",
+    "topologies",
+    "topology",
+]
+
+_ROOT = "adsum.v1"
+TICK = "adsum.tick"
+ALL_EVENTS = f"{_ROOT}.*.event.*.*"
+ALL_BEATS = f"{_ROOT}.*.beat.*.*.*"
+ALL_TOPOLOGY = f"{_ROOT}.*.topology.*.*"
+REPUBLISH_FROM = ALL_TOPOLOGY
+REPUBLISH_TO = f"{_ROOT}.{{{{wildcard(1)}}}}.change.{{{{wildcard(2)}}}}.{{{{wildcard(3)}}}}"
+
+
+def event(key: Key) -> str:
+    """Where lifecycle events of an instance are said."""
+    return f"{_ROOT}.{key.namespace}.event.{key.service}.{key.id}"
+
+
+def events(namespace: str = "*", service: str = "*", id: str = "*") -> str:
+    """A filter for lifecycle events."""
+    return f"{_ROOT}.{namespace}.event.{service}.{id}"
+
+
+def beat(key: Key, term: str) -> str:
+    """Where one life's heartbeats are said."""
+    return f"{_ROOT}.{key.namespace}.beat.{key.service}.{key.id}.{term}"
+
+
+def beat_term(subject: str) -> str:
+    """The term in the subject of a heartbeat."""
+    return subject[subject.rfind(".") + 1 :]
+
+
+def topology(key: Key) -> str:
+    """Where the projector writes the state of an instance."""
+    return f"{_ROOT}.{key.namespace}.topology.{key.service}.{key.id}"
+
+
+def topologies(namespace: str = "*", service: str = "*") -> str:
+    """A filter for the states of a service."""
+    return f"{_ROOT}.{namespace}.topology.{service}.*"
+
+
+def change(key: Key) -> str:
+    """Where the broker tells of changes of one instance."""
+    return f"{_ROOT}.{key.namespace}.change.{key.service}.{key.id}"
+
+
+def changes(namespace: str = "*", service: str = "*") -> str:
+    """A filter for the changes of a service."""
+    return f"{_ROOT}.{namespace}.change.{service}.*"
+
+
+def namespace_mark(namespace: str) -> str:
+    """Where a round of marks ends."""
+    return f"{_ROOT}.{namespace}.mark"
+
+
+def service_mark(namespace: str, service: str = "*") -> str:
+    """Where the mark of a service is said."""
+    return f"{_ROOT}.{namespace}.mark.{service}"
+
+
+def key_of(subject: str) -> Key:
+    """The instance that an event, beat, topology or change subject names. Raises Undecodable for any other subject."""
+    tokens = subject.split(".")
+    if len(tokens) not in (6, 7) or tokens[0] != "adsum" or tokens[1] != "v1":
+        raise Undecodable(f"subject {subject!r} names no instance")
+    return Key(tokens[2], tokens[4], tokens[5])
+
+
+def service_of_mark(subject: str) -> str:
+    """The service that the subject of a service mark names."""
+    return subject[subject.rfind(".") + 1 :]

@@ -1,0 +1,108 @@
+"""The catalog: what the projector needs of a database. SQLite and PostgreSQL each fulfil this Protocol whole.
+
+Every write is one transaction. The checkpoint fences the fold (compare-and-set on sequence and event id), the
+generation fences what the leader keeps beside it (clock, heard values, announced).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from adsum.events.names import Key
+
+from .fold import Batch
+from .record import Record
+
+__all__ = ["Catalog", "Checkpoint", "Heard", "Held", "Observations", "Observed"]
+
+
+class Checkpoint(NamedTuple):
+    """The last message that was folded: its epoch, sequence and identity (`fold.identify`); sequence 0: none yet."""
+
+    epoch: str
+    sequence: int
+    event_id: str
+
+
+class Heard(NamedTuple):
+    """The last heartbeat of a life that the reaper read: its counter, and the observed clock at that moment."""
+
+    term: str
+    counter: int
+    at: float
+
+
+class Held(NamedTuple):
+    """A service whose mass expiry the guard holds back, since a value of the observed clock."""
+
+    namespace: str
+    service: str
+    since: float
+
+
+class Observed(NamedTuple):
+    """What a reaper continues from. `clock` is the observed clock, in seconds of time in which ticks were read."""
+
+    clock: float
+    heard: tuple[Heard, ...]
+    held: tuple[Held, ...]
+    announced: int
+
+
+class Observations(NamedTuple):
+    """What a reaper writes down: the clock, what was heard since the last time, terms that ended, all that is held."""
+
+    clock: float
+    heard: Sequence[Heard]
+    ended: Sequence[str]
+    held: Sequence[Held]
+    announced: int
+
+
+class Catalog(Protocol):
+    """A database that holds current records, their history, the events, what was rejected, and the checkpoint.
+
+    Every method raises CatalogUnavailable if the database does not answer; then nothing was stored.
+    """
+
+    shared: bool
+    """Whether other daemons may write it too (PostgreSQL); then only the leader does."""
+    name: str
+    """How it is told to people: the DSN without its password."""
+
+    async def open(self) -> None:
+        """Connect and migrate. Raises CatalogTooNew, CatalogInUse."""
+
+    async def checkpoint(self) -> Checkpoint | None:
+        """Where the fold stands; None for a catalog that never folded anything."""
+
+    async def begin(self, epoch: str) -> Checkpoint:
+        """Bind an unused catalog to the log of this epoch; the checkpoint at sequence 0. Raises CheckpointMoved."""
+
+    async def records(self) -> list[Record]:
+        """All live records, ordered by key."""
+
+    async def folded(self, event_ids: Collection[str]) -> set[str]:
+        """Those of these event ids that are in the catalog's events."""
+
+    async def store(self, expected: Checkpoint, batch: Batch) -> Checkpoint:
+        """Store a batch and move the checkpoint to its last message; the new checkpoint.
+
+        Raises CheckpointMoved if the checkpoint is not `expected`, CatalogRefused if a value cannot be stored.
+        """
+
+    async def departures(self, keys: Iterable[Key]) -> dict[Key, tuple[str, int, str]]:
+        """For keys that are gone: (term, sequence, cause) of the event that ended their last life."""
+
+    async def take(self) -> int:
+        """Begin a new generation of leadership; its number."""
+
+    async def observed(self) -> Observed:
+        """What the last leader (or, in a catalog of one's own, this daemon) wrote down with `observe`."""
+
+    async def observe(self, generation: int, observations: Observations) -> None:
+        """Write down what was observed. Raises Fenced if the generation is not the catalog's."""
+
+    async def close(self) -> None:
+        """Release connections and locks. Idempotent."""
