@@ -1,0 +1,63 @@
+# Each target sets up what it needs in a virtual environment of its own ($(VENV)), from a Python >= 3.11 with pip.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+INSTALL := $(PYTHON) -m pip --python $(BIN)/python install -qq --disable-pip-version-check --no-warn-script-location \
+	-c constraints.txt --config-settings editable_mode=strict
+RECIPE := pyproject.toml constraints.txt $(VENV)/sources
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint check format clean FORCE
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+run: $(VENV)/run.stamp  ## start a registry here, broker included; options for adsumd: make run ARGS='--listen 127.0.0.1:4223'
+	@echo "adsumd is about to start; Ctrl-C stops it. Then, in another terminal:"
+	@echo "  $(BIN)/adsum register hello --port 8000 -- python3 -m http.server 8000"
+	@echo "  $(BIN)/adsum instances"
+	@echo "  $(BIN)/adsum watch"
+	@exec $(BIN)/adsumd $(ARGS)
+
+test: $(VENV)/dev.stamp  ## run the tests; some of them: make test ARGS='tests/unit -k fold'
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+check: lint test  ## all that has to pass: lint and test; this is what CI runs
+
+format: $(VENV)/dev.stamp  ## bring the code into its form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:  ## remove the virtual environment, what was built and the tools' caches
+	rm -rf $(VENV) build adsum.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# ---- the virtual environment
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "adsum needs Python 3.11 or newer and $(PYTHON) is not: name another, such as make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv --without-pip $(VENV)
+
+# The strict editable install knows the files that were there when it was made: another list of files, another install.
+$(VENV)/sources: FORCE | $(BIN)/python
+	@find events projector clients -type f ! -name '*.pyc' | LC_ALL=C sort | cmp -s - $@ || \
+		find events projector clients -type f ! -name '*.pyc' | LC_ALL=C sort > $@
+
+$(VENV)/run.stamp: $(RECIPE)
+	@echo "setting up $(VENV)" >&2
+	@$(INSTALL) -e '.[projector,cli,speed]'
+	@touch $@
+
+$(VENV)/dev.stamp: $(RECIPE)
+	@echo "setting up $(VENV)" >&2
+	@$(INSTALL) -e '.[dev]'
+	@touch $(VENV)/run.stamp $@
