@@ -1,0 +1,5 @@
+"""The command `adsum`: everything a person types."""
+
+from .app import main
+
+__all__ = ["main"]

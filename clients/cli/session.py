@@ -1,0 +1,66 @@
+"""Running a command against the broker: the connection for as long as the command lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from adsum.events.broker import Broker
+from adsum.events.errors import AdsumError, BrokerUnavailable
+
+from .options import Where
+from .output import note
+
+__all__ = ["DEBUG", "Failed", "heard", "reading", "run"]
+
+T = TypeVar("T")
+DEBUG = "ADSUM_DEBUG"
+"""With this set in the environment an error shows where it comes from."""
+
+
+class Failed(AdsumError):
+    """What was asked for could not be done; the message is for the person who asked."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine to its end."""
+    return asyncio.run(main)
+
+
+@asynccontextmanager
+async def reading(where: Where) -> AsyncIterator[Broker]:
+    """A connection that stands. Raises BrokerUnavailable if there is none within the command's timeout."""
+    broker = Broker.open(where.settings, f"adsum {os.getpid()}")
+    try:
+        await _ready(broker, where.timeout)
+        yield broker
+    finally:
+        await broker.close()
+
+
+async def _ready(broker: Broker, timeout: float) -> None:
+    try:
+        await broker.ready(timeout)
+    except BrokerUnavailable as error:
+        raise BrokerUnavailable(f"{error}; is adsumd running there? --nats URL names another broker") from None
+
+
+def heard(level: int) -> None:
+    """Show what the libraries log from `level` on, one line each, as the command's own notes."""
+    handler = _Notes(level)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            note(record.getMessage())
+            if record.exc_info and os.environ.get(DEBUG):
+                sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")
+        except OSError:  # nobody reads standard error any more; a note must not end the command
+            self.setLevel(logging.CRITICAL + 1)

@@ -1,0 +1,214 @@
+"""`adsum status`: does the registry work, and how far is it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
+
+import click
+import msgspec
+from adsum.events import subjects
+from adsum.events.broker import Broker
+from adsum.events.codec import decode_tick
+from adsum.events.errors import StreamMismatch, Undecodable
+from adsum.events.signals import Instance, Tick
+from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, epoch_of_log
+from nats.js.api import RawStreamMsg, StreamInfo
+
+from .listing import count
+from .options import Where, broker_options, json_option, pass_where
+from .output import Cell, show_json, show_rows, show_table
+from .session import reading, run
+from .snapshot import snapshot
+
+__all__ = ["status"]
+
+LEASE = 5.0
+"""Seconds without a tick after which there is no leader, and another daemon takes over."""
+STREAM_TITLES = ("STREAM", "MESSAGES", "BYTES", "LAST SEQUENCE")
+NAMESPACE_TITLES = ("NAMESPACE", "SERVICES", "INSTANCES", "ROUTABLE", "STALE", "CRITICAL", "DRAINING")
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    """What one stream holds; all zero where it is missing."""
+
+    name: str
+    present: bool = False
+    messages: int = 0
+    bytes: int = 0
+    last_sequence: int = 0
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """The leader as its last tick tells: `age` in seconds, `leads` whether it ticks now."""
+
+    leader: str
+    age: float
+    leads: bool
+    tick: int
+    revision: int
+    announced: int
+    held: tuple[str, ...]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All that `adsum status` tells; `lag` counts events of the log that were not folded at the last tick."""
+
+    working: bool
+    problems: list[str]
+    broker: dict[str, str]
+    epoch: str | None
+    streams: list[StreamState]
+    leader: Lead | None
+    last_sequence: int
+    lag: int | None
+    namespaces: list[dict[str, Any]]
+
+
+@click.command(short_help="Whether the registry works, and how far it has read.")
+@json_option
+@broker_options
+@pass_where
+def status(where: Where, as_json: bool) -> int:
+    """The broker, the streams, the leading adsumd and how far it has read the log, and all namespaces.
+
+    Ends with 1 if a stream is missing or no adsumd leads, so it can serve as a check.
+
+    \b
+    Examples:
+      adsum status
+      adsum status --json | jq .lag
+    """
+    report = run(_look(where))
+    if as_json:
+        show_json(report)
+    else:
+        _show(report)
+    return 0 if report.working else 1
+
+
+async def _look(where: Where) -> Report:
+    async with reading(where) as broker:
+        infos = {name: await broker.stream_info(name) for name in (EVENTS, BEATS, TOPOLOGY)}
+        complete = None not in infos.values()
+        lead = await _lead(broker) if infos[BEATS] is not None else None
+        events = await broker.stream_info(EVENTS)  # again: the log went on while the next tick was waited for
+        last = events.state.last_seq if events is not None else 0
+        epoch, mismatch = _epoch(events)
+        present = await snapshot(broker) if complete else []
+        missing = [f"stream {name} is missing" for name, info in infos.items() if info is None]
+        problems = [*missing, *mismatch, *_faults(lead, complete)]
+        return Report(
+            working=not problems,
+            problems=problems,
+            broker={"url": broker.url, "version": broker.server_version},
+            epoch=epoch,
+            streams=[_state(name, info) for name, info in infos.items()],
+            leader=lead,
+            last_sequence=last,
+            lag=max(0, last - lead.revision) if lead is not None else None,
+            namespaces=[_namespace(name, list(members)) for name, members in _by_namespace(present)],
+        )
+
+
+async def _lead(broker: Broker) -> Lead | None:
+    """The leader, and whether its tick is renewed while we look: no clock is compared with another's."""
+    began = time.monotonic()
+    first = last = await broker.last_message(BEATS, subjects.TICK)
+    while time.monotonic() - began < LEASE and _same(first, last):
+        await asyncio.sleep(0.1)
+        last = await broker.last_message(BEATS, subjects.TICK)
+    tick = _tick(last)
+    if last is None or tick is None:
+        return None
+    leads = not _same(first, last)
+    age = 0.0 if leads else max(LEASE, time.time() - last.time.timestamp()) if last.time else LEASE
+    return Lead(tick.leader, round(age, 1), leads, tick.number, tick.revision, tick.announced, tick.held)
+
+
+def _same(one: RawStreamMsg | None, other: RawStreamMsg | None) -> bool:
+    return (one and one.time) == (other and other.time)
+
+
+def _tick(raw: RawStreamMsg | None) -> Tick | None:
+    try:
+        return decode_tick(raw.data or b"") if raw is not None else None
+    except Undecodable:
+        return None
+
+
+def _epoch(info: StreamInfo | None) -> tuple[str | None, list[str]]:
+    if info is None:
+        return None, []
+    try:
+        return epoch_of_log(info), []
+    except StreamMismatch as error:
+        return None, [str(error)]
+
+
+def _faults(lead: Lead | None, complete: bool) -> list[str]:
+    remedy = "start adsumd on this broker (adsumd --nats URL), or look why it stopped"
+    if not complete:
+        return [f"the registry was never set up here, or lost its streams: {remedy}"]
+    if lead is None:
+        return [f"no adsumd leads: no tick within {LEASE:g} s and none before; {remedy}"]
+    if not lead.leads:
+        return [f"no adsumd leads: the last tick is {lead.age:.0f} s old, by {lead.leader}; {remedy}"]
+    return []
+
+
+def _state(name: str, info: StreamInfo | None) -> StreamState:
+    if info is None:
+        return StreamState(name)
+    state = info.state
+    return StreamState(name, True, state.messages, state.bytes, state.last_seq)
+
+
+def _by_namespace(present: list[Instance]) -> Iterable[tuple[str, Iterable[Instance]]]:
+    return groupby(present, key=lambda one: one.namespace)
+
+
+def _namespace(name: str, members: list[Instance]) -> dict[str, Any]:
+    return {"namespace": name, "services": len({one.service for one in members}), **count(members)}
+
+
+def _show(report: Report) -> None:
+    lead = report.leader
+    facts = [
+        ("broker", Cell(f"{report.broker['url']} (nats-server {report.broker['version']})")),
+        ("epoch", Cell(report.epoch or "none")),
+        ("leader", _leader(lead)),
+    ]
+    if lead is not None:
+        late = f" ({report.lag} behind the log's {report.last_sequence})" if report.lag else " (the log's end)"
+        facts.append(("folded", Cell(f"{lead.revision}{late}", "yellow" if report.lag else "")))
+        facts.append(("announced", Cell(str(lead.announced))))
+    if lead is not None and lead.held:
+        facts.append(("held", Cell(f"{', '.join(lead.held)}: too many fell silent at once, expiry waits", "yellow")))
+    facts += [("problem", Cell(problem, "red")) for problem in report.problems]
+    show_rows([[Cell(name, "bold"), cell] for name, cell in [*facts, ("", Cell(""))]], [9, 0])
+    show_table(STREAM_TITLES, [_stream_cells(state) for state in report.streams])
+    if report.namespaces:
+        show_rows([[Cell("")]], [0])
+        show_table(NAMESPACE_TITLES, [_namespace_cells(row) for row in report.namespaces])
+
+
+def _leader(lead: Lead | None) -> Cell:
+    if lead is None:
+        return Cell("none", "red")
+    if lead.leads:
+        return Cell(f"{lead.leader} (ticking, number {lead.tick})", "green")
+    return Cell(f"none; {lead.leader} ticked last, {lead.age:.0f} s ago", "red")
+
+
+def _stream_cells(state: StreamState) -> list[Cell]:
+    if not state.present:
+        return [Cell(state.name), Cell("missing", "red"), Cell(""), Cell("")]
+    return [Cell(state.name), *(Cell(str(number)) for number in (state.messages, state.bytes, state.last_sequence))]
+
+
+def _namespace_cells(row: dict[str, Any]) -> list[Cell]:
+    return [Cell(str(row[title.lower()])) for title in NAMESPACE_TITLES]
