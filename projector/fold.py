@@ -142,17 +142,23 @@ def read_entry(message: Message) -> Entry | Rejected:
 
 
 def identify(message: Message) -> str:
-    """What tells this message from any other that could stand at its sequence: its event id, else a hash of its bytes."""
+    """What tells this message from any other that could stand at its sequence: the event's id, else a hash of the bytes."""
     try:
         return decode_event(message.data).id
     except Undecodable:
         return f"sha256:{hashlib.sha256(message.data).hexdigest()}"
 
 
-def fold_batch(records: Mapping[Key, Record], folded: Collection[str], messages: Sequence[Message]) -> Batch:
+def fold_batch(
+    records: Mapping[Key, Record],
+    messages: Sequence[Message],
+    folded: Collection[str] = (),
+    refused: Mapping[int, str] | None = None,
+) -> Batch:
     """Fold messages, at least one, in the order of the log.
 
-    `records` are the live ones before; `folded` those event ids among the messages that were folded earlier.
+    `records` are the live ones before; `folded` those event ids among the messages that were folded earlier;
+    `refused` the sequences that the database cannot store, with its reason.
     """
     entries: list[Entry] = []
     rejected: list[Rejected] = []
@@ -162,6 +168,8 @@ def fold_batch(records: Mapping[Key, Record], folded: Collection[str], messages:
     for message in messages:
         read = read_entry(message)
         key = read.key
+        if refused and message.sequence in refused:
+            read = Rejected(message, refused[message.sequence], key)
         before = changed[key] if key in changed else records.get(key) if key else None
         if isinstance(read, Entry) and read.event.id in seen:
             read = Rejected(message, f"event {read.event.id} was folded before", key)

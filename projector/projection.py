@@ -1,0 +1,113 @@
+"""The projection: one daemon's view of the log and the heartbeats, and what it writes down of it.
+
+A daemon with a catalog of its own keeps its projection going all the time and is warm when it comes to lead. On a
+shared catalog only the leader has one, taken up from where its predecessor left the catalog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from adsum.events.broker import Broker
+from adsum.events.outage import Outage
+
+from .beats import BeatReader
+from .catalog import Catalog, Observations
+from .errors import CatalogUnavailable
+from .fold import Batch
+from .guard import Guard
+from .hearing import Hearing
+from .writer import Writer
+
+__all__ = ["Projection"]
+
+FLUSH_INTERVAL = 3.0
+"""Seconds between two times that clock and heard values are written down; grace after a restart is at most that."""
+FLUSH_TOGETHER = 500
+"""Heard values a transaction, so that no event waits long behind them."""
+SWEEP_EVERY = 20
+
+log = logging.getLogger("adsum.projection")
+
+
+class Projection:
+    """Writer, observed clock, heard values and guard over one catalog. `on_commit` is told of every stored batch."""
+
+    def __init__(self, broker: Broker, catalog: Catalog, epoch: str, beats: BeatReader) -> None:
+        self.catalog, self.beats = catalog, beats
+        self.writer = Writer(broker, catalog, epoch, self._committed)
+        self.guard = Guard()
+        self.announced = 0
+        self.outage = Outage(log, f"writing down heartbeats in {catalog.name}", 15.0)
+        self._generation = 0
+        self._listener: Callable[[Batch], None] | None = None
+
+    @property
+    def trouble(self) -> float:
+        """For how many seconds the catalog has not taken what it was given."""
+        return max(self.writer.outage.lasted, self.outage.lasted)
+
+    async def take_up(self) -> None:
+        """Begin a generation and go on from what the catalog holds. Raises LogChanged, CatalogUnavailable."""
+        self._generation = await self.catalog.take()
+        await self.writer.load()
+        observed = await self.catalog.observed()
+        hearing = Hearing(observed.heard)
+        for record in self.writer.records.values():
+            hearing.begin(record.term, observed.clock)
+        self.guard = Guard(observed.held)
+        self.announced = observed.announced
+        self.beats.resume(observed.clock, hearing)
+
+    async def run(self) -> None:
+        """Follow the log and write down what is heard, until cancelled. Raises LogChanged, CheckpointMoved, Fenced."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.writer.run(), name="writer")
+            tasks.create_task(self._flush_for_ever(), name="flush")
+
+    def listen(self, listener: Callable[[Batch], None] | None) -> None:
+        """Tell `listener` of every batch from now on; None: nobody."""
+        self._listener = listener
+
+    def _committed(self, batch: Batch) -> None:
+        now = self.beats.clock.at(time.monotonic())
+        for version in batch.versions:
+            if version.after is None:
+                self.beats.hearing.end(version.term)
+            else:
+                self.beats.hearing.begin(version.term, now)
+        if self._listener is not None:
+            self._listener(batch)
+
+    async def _flush_for_ever(self) -> None:
+        turn = 0
+        try:
+            while True:
+                await asyncio.sleep(FLUSH_INTERVAL)
+                turn += 1
+                if turn % SWEEP_EVERY == 0:
+                    live = {record.term for record in self.writer.records.values()}
+                    self.beats.hearing.forget_unknown(live, self.beats.clock.value)
+                await self.flush()
+        except asyncio.CancelledError:
+            await self.flush()
+            raise
+
+    async def flush(self) -> None:
+        """Write down clock, heard values, holds. A database that is away gets them the next time. Raises Fenced."""
+        heard, ended = self.beats.hearing.take_unwritten()
+        try:
+            while True:
+                part, rest = heard[:FLUSH_TOGETHER], heard[FLUSH_TOGETHER:]
+                clock, held = self.beats.clock.value, self.guard.held
+                await self.catalog.observe(self._generation, Observations(clock, part, ended, held, self.announced))
+                heard, ended = rest, []
+                if not heard:
+                    break
+            self.outage.over()
+        except CatalogUnavailable as error:
+            self.beats.hearing.keep(heard, ended)
+            self.outage.goes_on(error)

@@ -1,0 +1,160 @@
+"""The reaper: says in the log who fell silent, who was heard again and whose life is over, with the evidence.
+
+Each verdict needs a last look at the life's heartbeats, because the stream keeps only the last beat of each life
+and a late reader meets the tick before the newest beat. It is published at once after the look, conditional on what
+the fold has seen (never on a freshly read sequence), over a connection that keeps nothing for later. So a verdict
+whose reasons have passed is refused by the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from adsum.events import subjects
+from adsum.events.broker import Broker
+from adsum.events.codec import decode_heartbeat
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, Unacknowledged, Undecodable
+from adsum.events.ids import new_id
+from adsum.events.lifecycle import Author, Event, Expired, Lapsed, Resumed
+from adsum.events.log import Outrun, say
+from adsum.events.names import Key
+from adsum.events.streams import BEATS
+
+from .beats import BeatReader
+from .clock import TICK_INTERVAL
+from .guard import Guard
+from .silence import Suspicion, judge
+from .writer import Writer
+
+__all__ = ["Reaper", "verdict"]
+
+AT_ONCE = 64
+"""Verdicts that are looked into at the same time."""
+LOOK_GOOD_FOR = TICK_INTERVAL / 2
+ACKNOWLEDGED_WITHIN = 2.0
+
+log = logging.getLogger("adsum.reaper")
+
+
+def verdict(suspicion: Suspicion, author: Author) -> Event:
+    """The event that says what was found. Pure but for the id."""
+    kinds: dict[str, type[Lapsed | Resumed | Expired]] = {"lapsed": Lapsed, "resumed": Resumed, "expired": Expired}
+    kind = kinds[suspicion.finding]
+    return kind(id=new_id(), term=suspicion.record.term, by=author, evidence=suspicion.evidence)
+
+
+class Reaper:
+    """Judges after every tick for as long as it runs; only the leader runs it.
+
+    `open_broker` makes a connection that keeps nothing for later (`keep_unsent=False`); the reaper closes it.
+    """
+
+    def __init__(
+        self, writer: Writer, beats: BeatReader, guard: Guard, open_broker: Callable[[], Broker], me: str
+    ) -> None:
+        self._writer, self._beats, self._guard, self._open = writer, beats, guard, open_broker
+        self._author = Author("reaper", me)
+        self._said: dict[Key, int] = {}
+        self._ticked = asyncio.Event()
+        self._broker: Broker | None = None
+
+    def ticked(self) -> None:
+        """A tick was read."""
+        self._ticked.set()
+
+    async def run(self) -> None:
+        """Judge until cancelled."""
+        try:
+            while True:
+                await self._ticked.wait()
+                self._ticked.clear()
+                await self._judge()
+        finally:
+            await self._close()
+
+    async def _judge(self) -> None:
+        records = self._writer.records
+        self._said = {key: at for key, at in self._said.items() if key in records and records[key].last < at}
+        clock = self._beats.clock.value
+        suspicions = [s for s in judge(records.values(), self._beats.hearing, clock) if s.record.key not in self._said]
+        due = [suspicion for suspicion in suspicions if suspicion.finding == "expired"]
+        held_before = self._guard.holding
+        living = Counter((key.namespace, key.service) for key in records) if due else Counter[tuple[str, str]]()
+        admitted = self._guard.admit(due, living, clock)
+        self._tell_holds(held_before)
+        await self._say_all([s for s in suspicions if s.finding != "expired"] + admitted)
+
+    def _tell_holds(self, before: frozenset[tuple[str, str]]) -> None:
+        for service in self._guard.holding - before:
+            log.warning(
+                "%s/%s: most of it fell silent at once; holding back its expiry for a while. "
+                "If they are dead they leave when the time is up; if not, look at the network between them and NATS.",
+                *service,
+            )
+        for service in before - self._guard.holding:
+            log.warning("%s/%s: the hold on its expiry is over", *service)
+
+    async def _say_all(self, suspicions: Iterable[Suspicion]) -> None:
+        waiting = list(suspicions)
+        while waiting:
+            now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            broker = self._connection()
+            looks = (self._look_and_say(broker, suspicion) for suspicion in now)
+            failures = [found for found in await asyncio.gather(*looks, return_exceptions=True) if found is not None]
+            for failure in failures:
+                if not isinstance(failure, BrokerUnavailable | BrokerRefused):
+                    raise failure
+            if failures:
+                log.warning("no verdicts at the moment: %s", failures[0])
+                if any(isinstance(failure, Unacknowledged) for failure in failures):
+                    await self._close()  # what may still be on its way goes with the connection
+                return
+
+    async def _look_and_say(self, broker: Broker, suspicion: Suspicion) -> None:
+        record = suspicion.record
+        for _ in range(3):
+            looked = time.monotonic()
+            heard = await self._last_beat(broker, suspicion)
+            if heard > suspicion.evidence.counter:
+                self._beats.hearing.hear(record.term, heard, self._beats.clock.at(looked))
+                if suspicion.finding != "resumed":
+                    return
+            current = self._writer.records.get(record.key)
+            if current is None or (current.term, current.last) != (record.term, record.last):
+                return  # something was said since; the next tick judges anew
+            if time.monotonic() - looked <= LOOK_GOOD_FOR:
+                await self._say(broker, suspicion)
+                return
+
+    async def _last_beat(self, broker: Broker, suspicion: Suspicion) -> int:
+        record = suspicion.record
+        raw = await broker.last_message(BEATS, subjects.beat(record.key, record.term))
+        try:
+            return decode_heartbeat(raw.data or b"").counter if raw is not None else 0
+        except Undecodable:
+            return 0
+
+    async def _say(self, broker: Broker, suspicion: Suspicion) -> None:
+        record = suspicion.record
+        try:
+            at = await say(broker, record.key, verdict(suspicion, self._author), record.last, ACKNOWLEDGED_WITHIN)
+        except Outrun:
+            return
+        self._said[record.key] = at
+        log.info("%s %s after %.1f s of silence", record.key, suspicion.finding, suspicion.evidence.silent)
+        if suspicion.finding == "expired":
+            self._guard.expired(suspicion, self._beats.clock.value)
+
+    def _connection(self) -> Broker:
+        if self._broker is None:
+            self._broker = self._open()
+        return self._broker
+
+    async def _close(self) -> None:
+        if self._broker is not None:
+            broker, self._broker = self._broker, None
+            await broker.close()

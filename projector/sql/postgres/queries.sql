@@ -1,0 +1,116 @@
+-- The queries of the catalog, as PostgreSQL wants them: written rows as one array a column, unnested.
+
+-- name: has_schema
+SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass('schema_version');
+
+-- name: schema_version
+SELECT coalesce(max(version), 0) FROM schema_version;
+
+-- name: record_migration
+INSERT INTO schema_version (version, name) VALUES ($1, $2);
+
+-- name: checkpoint
+SELECT epoch, sequence, event_id FROM checkpoint;
+
+-- name: begin_checkpoint
+INSERT INTO checkpoint (id, epoch, sequence, event_id) VALUES (1, $1, 0, '')
+ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch WHERE checkpoint.sequence = 0;
+
+-- name: move_checkpoint
+UPDATE checkpoint SET sequence = $4, event_id = $5 WHERE epoch = $1 AND sequence = $2 AND event_id = $3;
+
+-- name: records
+SELECT namespace, service, instance, term, revision, last_sequence,
+       liveness, health, mode, reason, registered_at, changed_at, description
+FROM instances ORDER BY namespace, service, instance;
+
+-- name: folded
+SELECT event_id FROM events WHERE event_id = ANY ($1::text[]);
+
+-- name: departures
+SELECT wanted.namespace, wanted.service, wanted.instance, last.term, last.ended_revision, last.ended_by
+FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (namespace, service, instance)
+CROSS JOIN LATERAL (
+    SELECT term, ended_revision, ended_by FROM history
+    WHERE namespace = wanted.namespace AND service = wanted.service AND instance = wanted.instance
+    ORDER BY began_revision DESC LIMIT 1
+) AS last
+WHERE last.ended_revision IS NOT NULL;
+
+-- name: insert_events
+INSERT INTO events
+    (sequence, event_id, time, namespace, service, instance, term, type, author_kind, author_name, payload)
+SELECT * FROM unnest(
+    $1::bigint[], $2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+    $9::text[], $10::text[], $11::bytea[]
+);
+
+-- name: insert_rejected
+INSERT INTO rejected (sequence, time, subject, payload, reason)
+SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::bytea[], $5::text[]);
+
+-- name: end_versions
+UPDATE history SET ended_revision = ended.revision, ended_at = ended.at, ended_by = ended.cause
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::text[])
+    AS ended (namespace, service, instance, revision, at, cause)
+WHERE history.namespace = ended.namespace AND history.service = ended.service
+  AND history.instance = ended.instance AND history.ended_revision IS NULL;
+
+-- name: begin_versions
+INSERT INTO history
+    (began_revision, began_at, began_by, ended_revision, ended_at, ended_by, namespace, service, instance,
+     term, liveness, health, mode, reason, registered_at, description)
+SELECT * FROM unnest(
+    $1::bigint[], $2::timestamptz[], $3::text[], $4::bigint[], $5::timestamptz[], $6::text[],
+    $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
+    $15::timestamptz[], $16::jsonb[]
+);
+
+-- name: upsert_instances
+INSERT INTO instances
+    (namespace, service, instance, term, revision, last_sequence, liveness, health, mode, reason,
+     registered_at, changed_at, version, zone, ttl, description)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::text[],
+    $10::text[], $11::timestamptz[], $12::timestamptz[], $13::text[], $14::text[], $15::double precision[], $16::jsonb[]
+)
+ON CONFLICT (namespace, service, instance) DO UPDATE SET
+    term = excluded.term, revision = excluded.revision, last_sequence = excluded.last_sequence,
+    liveness = excluded.liveness, health = excluded.health, mode = excluded.mode, reason = excluded.reason,
+    registered_at = excluded.registered_at, changed_at = excluded.changed_at, version = excluded.version,
+    zone = excluded.zone, ttl = excluded.ttl, description = excluded.description;
+
+-- name: delete_instances
+DELETE FROM instances USING unnest($1::text[], $2::text[], $3::text[]) AS gone (namespace, service, instance)
+WHERE instances.namespace = gone.namespace AND instances.service = gone.service
+  AND instances.instance = gone.instance;
+
+-- name: take_generation
+UPDATE leadership SET generation = generation + 1;
+
+-- name: leadership
+SELECT generation, clock, announced FROM leadership;
+
+-- name: heard
+SELECT term, counter, clock FROM heard ORDER BY term;
+
+-- name: held
+SELECT namespace, service, clock FROM held ORDER BY namespace, service;
+
+-- name: observe
+UPDATE leadership SET clock = $2, announced = $3 WHERE generation = $1;
+
+-- name: upsert_heard
+INSERT INTO heard (term, counter, clock)
+SELECT * FROM unnest($1::text[], $2::bigint[], $3::double precision[])
+ON CONFLICT (term) DO UPDATE SET counter = excluded.counter, clock = excluded.clock;
+
+-- name: delete_heard
+DELETE FROM heard WHERE term = ANY ($1::text[]);
+
+-- name: clear_held
+DELETE FROM held;
+
+-- name: insert_held
+INSERT INTO held (namespace, service, clock)
+SELECT * FROM unnest($1::text[], $2::text[], $3::double precision[]);

@@ -1,0 +1,100 @@
+-- The queries of the catalog, as SQLite wants them: written rows one execution each, lists as one JSON argument.
+
+-- name: has_schema
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'schema_version';
+
+-- name: schema_version
+SELECT coalesce(max(version), 0) FROM schema_version;
+
+-- name: record_migration
+INSERT INTO schema_version (version, name) VALUES (?1, ?2);
+
+-- name: checkpoint
+SELECT epoch, sequence, event_id FROM checkpoint;
+
+-- name: begin_checkpoint
+INSERT INTO checkpoint (id, epoch, sequence, event_id) VALUES (1, ?1, 0, '')
+ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch WHERE sequence = 0;
+
+-- name: move_checkpoint
+UPDATE checkpoint SET sequence = ?4, event_id = ?5 WHERE epoch = ?1 AND sequence = ?2 AND event_id = ?3;
+
+-- name: records
+SELECT namespace, service, instance, term, revision, last_sequence,
+       liveness, health, mode, reason, registered_at, changed_at, description
+FROM instances ORDER BY namespace, service, instance;
+
+-- name: folded
+SELECT event_id FROM events WHERE event_id IN (SELECT value FROM json_each(?1));
+
+-- name: departures
+SELECT last.namespace, last.service, last.instance, last.term, last.ended_revision, last.ended_by
+FROM json_each(?1) AS wanted
+JOIN history AS last ON last.began_revision = (
+    SELECT began_revision FROM history
+    WHERE namespace = json_extract(wanted.value, '$[0]')
+      AND service = json_extract(wanted.value, '$[1]')
+      AND instance = json_extract(wanted.value, '$[2]')
+    ORDER BY began_revision DESC LIMIT 1
+)
+WHERE last.ended_revision IS NOT NULL;
+
+-- name: insert_events
+INSERT INTO events
+    (sequence, event_id, time, namespace, service, instance, term, type, author_kind, author_name, payload)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+
+-- name: insert_rejected
+INSERT INTO rejected (sequence, time, subject, payload, reason) VALUES (?1, ?2, ?3, ?4, ?5);
+
+-- name: end_versions
+UPDATE history SET ended_revision = ?4, ended_at = ?5, ended_by = ?6
+WHERE namespace = ?1 AND service = ?2 AND instance = ?3 AND ended_revision IS NULL;
+
+-- name: begin_versions
+INSERT INTO history
+    (began_revision, began_at, began_by, ended_revision, ended_at, ended_by, namespace, service, instance,
+     term, liveness, health, mode, reason, registered_at, description)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16);
+
+-- name: upsert_instances
+INSERT INTO instances
+    (namespace, service, instance, term, revision, last_sequence, liveness, health, mode, reason,
+     registered_at, changed_at, version, zone, ttl, description)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+ON CONFLICT (namespace, service, instance) DO UPDATE SET
+    term = excluded.term, revision = excluded.revision, last_sequence = excluded.last_sequence,
+    liveness = excluded.liveness, health = excluded.health, mode = excluded.mode, reason = excluded.reason,
+    registered_at = excluded.registered_at, changed_at = excluded.changed_at, version = excluded.version,
+    zone = excluded.zone, ttl = excluded.ttl, description = excluded.description;
+
+-- name: delete_instances
+DELETE FROM instances WHERE namespace = ?1 AND service = ?2 AND instance = ?3;
+
+-- name: take_generation
+UPDATE leadership SET generation = generation + 1;
+
+-- name: leadership
+SELECT generation, clock, announced FROM leadership;
+
+-- name: heard
+SELECT term, counter, clock FROM heard ORDER BY term;
+
+-- name: held
+SELECT namespace, service, clock FROM held ORDER BY namespace, service;
+
+-- name: observe
+UPDATE leadership SET clock = ?2, announced = ?3 WHERE generation = ?1;
+
+-- name: upsert_heard
+INSERT INTO heard (term, counter, clock) VALUES (?1, ?2, ?3)
+ON CONFLICT (term) DO UPDATE SET counter = excluded.counter, clock = excluded.clock;
+
+-- name: delete_heard
+DELETE FROM heard WHERE term = ?1;
+
+-- name: clear_held
+DELETE FROM held;
+
+-- name: insert_held
+INSERT INTO held (namespace, service, clock) VALUES (?1, ?2, ?3);

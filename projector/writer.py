@@ -1,0 +1,168 @@
+"""The writer: reads the log from the catalog's checkpoint on, folds a batch, stores it in one transaction.
+
+The checkpoint moves by compare-and-set, so two writers cannot both apply an event. What cannot be decoded or stored
+is set aside raw, with its reason, and the log goes on. While the database is away the log waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from adsum.events.backoff import backoff
+from adsum.events.broker import Broker
+from adsum.events.errors import BrokerUnavailable
+from adsum.events.names import Key
+from adsum.events.outage import Outage
+from adsum.events.reader import Message, ReaderLost, StreamReader
+from adsum.events.streams import EVENTS, epoch_of_log
+
+from .catalog import Catalog, Checkpoint
+from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, LogChanged
+from .fold import Batch, fold_batch, identify
+from .record import Record
+
+__all__ = ["Writer"]
+
+BATCH = 1000
+ALARM_AFTER = 15.0
+_REMEDY = (
+    "If the log is right, let the catalog be built anew: start adsumd with an empty database (--catalog). "
+    "If the catalog is right, put the log's data back."
+)
+
+log = logging.getLogger("adsum.writer")
+
+
+class Writer:
+    """Follows the log into a catalog. `records` are the live ones at `checkpoint`; `on_commit` hears of each batch."""
+
+    def __init__(self, broker: Broker, catalog: Catalog, epoch: str, on_commit: Callable[[Batch], None]) -> None:
+        self._broker, self._catalog, self._epoch, self._on_commit = broker, catalog, epoch, on_commit
+        self.records: dict[Key, Record] = {}
+        self.checkpoint = Checkpoint(epoch, 0, "")
+        self.outage = Outage(log, f"catalog {catalog.name}", ALARM_AFTER)
+        self._moved = asyncio.Event()
+
+    async def load(self) -> None:
+        """Take up what the catalog holds. Raises LogChanged if it was folded from another log, CatalogUnavailable."""
+        checkpoint = await self._catalog.checkpoint()
+        if checkpoint is None:
+            checkpoint = await self._catalog.begin(self._epoch)
+        self.checkpoint = checkpoint
+        await self.verify()
+        self.records = {record.key: record for record in await self._catalog.records()}
+
+    async def run(self) -> None:
+        """Follow the log until cancelled. Raises LogChanged, CheckpointMoved."""
+        delays = backoff()
+        while True:
+            try:
+                await self.verify()
+                async with StreamReader(self._broker, EVENTS, start=self.checkpoint.sequence + 1) as reader:
+                    delays = backoff()
+                    while True:
+                        await self._take(await reader.batch(BATCH))
+            except (ReaderLost, BrokerUnavailable) as error:
+                log.info("reading the log again: %s", error)
+                await asyncio.sleep(next(delays))
+
+    async def verify(self) -> None:
+        """Make sure that the log is the one the checkpoint was taken from. Raises LogChanged, BrokerUnavailable.
+
+        A log put back from an older copy has the same creation time and may be longer again: only the event at the
+        checkpoint tells.
+        """
+        info = await self._broker.stream_info(EVENTS)
+        at = self.checkpoint
+        if info is None:
+            raise LogChanged(f"the log {EVENTS} is gone, the catalog stands at {at.sequence}", _REMEDY)
+        epoch, last = epoch_of_log(info), info.state.last_seq
+        if epoch != at.epoch:
+            raise LogChanged(f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}", _REMEDY)
+        if last < at.sequence:
+            raise LogChanged(f"the log ends at {last}, the catalog stands at {at.sequence}", _REMEDY)
+        if at.sequence:
+            await self._verify_event()
+
+    async def reached(self, sequence: int) -> None:
+        """Wait until the fold stands at `sequence` or beyond."""
+        while self.checkpoint.sequence < sequence:
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def log_end(self) -> int:
+        """The last sequence of the log now. Raises BrokerUnavailable."""
+        info = await self._broker.stream_info(EVENTS)
+        return info.state.last_seq if info else 0
+
+    async def _verify_event(self) -> None:
+        at = self.checkpoint
+        raw = await self._broker.message_at(EVENTS, at.sequence)
+        found = None
+        if raw is not None:
+            found = identify(Message(raw.subject or "", raw.data or b"", at.sequence, 0.0))
+        if found != at.event_id:
+            told = f"another event ({found})" if found else "no event"
+            what = f"the log holds {told} at {at.sequence}, where the catalog folded {at.event_id}"
+            raise LogChanged(what, _REMEDY)
+
+    async def _take(self, messages: Sequence[Message]) -> None:
+        """Fold and store, whole if the database takes it, else in halves down to the one message it refuses."""
+        try:
+            await self._store(fold_batch(self.records, messages))
+        except CatalogRefused as refusal:
+            known = await self._known(messages)
+            if known:
+                await self._store(fold_batch(self.records, messages, folded=known))
+            elif len(messages) > 1:
+                half = len(messages) // 2
+                await self._take(messages[:half])
+                await self._take(messages[half:])
+            else:
+                refused = {messages[0].sequence: f"the catalog refuses it: {refusal}"}
+                await self._store(fold_batch(self.records, messages, refused=refused))
+
+    async def _store(self, batch: Batch) -> None:
+        """Store a batch, waiting for a database that is away."""
+        delays = backoff()
+        while True:
+            try:
+                self.checkpoint = await self._store_once(batch)
+                break
+            except CatalogUnavailable as error:
+                self.outage.goes_on(error)
+                await asyncio.sleep(next(delays))
+        self.outage.over()
+        self._apply(batch)
+
+    async def _store_once(self, batch: Batch) -> Checkpoint:
+        """A commit whose acknowledgement was lost on the way back was a commit: then the retry finds its own mark."""
+        try:
+            return await self._catalog.store(self.checkpoint, batch)
+        except CheckpointMoved:
+            stored = Checkpoint(self.checkpoint.epoch, batch.last.sequence, batch.last_id)
+            if await self._catalog.checkpoint() != stored:
+                raise
+            return stored
+
+    async def _known(self, messages: Sequence[Message]) -> set[str]:
+        delays = backoff()
+        while True:
+            try:
+                return await self._catalog.folded([identify(message) for message in messages])
+            except CatalogUnavailable as error:
+                self.outage.goes_on(error)
+                await asyncio.sleep(next(delays))
+
+    def _apply(self, batch: Batch) -> None:
+        for key, record in batch.changed.items():
+            if record is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = record
+        for rejected in batch.rejected:
+            log.warning("event %d is set aside: %s", rejected.message.sequence, rejected.reason)
+        self._moved.set()
+        self._on_commit(batch)
