@@ -16,7 +16,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
-
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology
 from adsum.events.errors import Undecodable
@@ -111,7 +110,7 @@ class Daemon:
         return self.projection.trouble < UNFIT_AFTER
 
     async def ready(self) -> bool:
-        """Whether the fold stands at the log's end; on a shared catalog, which only the leader folds, whether it answers."""
+        """Whether the fold stands at the log's end; a shared catalog, which only the leader folds, has to answer."""
         if not self._catalog.shared:
             writer = self.projection.writer
             return writer.checkpoint.sequence >= await writer.log_end()
@@ -232,7 +231,7 @@ def _folder(data: Path) -> Path:
 
 
 def _own_id(data: Path) -> str:
-    """This data folder's id: whoever holds its lock is the same daemon as before, and need not wait for its own lease."""
+    """The data folder's id: whoever holds its lock is the daemon of before, and need not wait for its own lease."""
     file = data / "daemon-id"
     if not file.exists():
         file.write_text(f"{socket.gethostname()}-{new_id()}\n")

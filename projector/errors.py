@@ -38,7 +38,7 @@ class Refusal(AdsumError):
 
 
 class LogChanged(Refusal):
-    """The log is not the one that the catalog was folded from: another epoch, or another event or none at the checkpoint."""
+    """The log is not the one that the catalog was folded from: another epoch, another or no event at the checkpoint."""
 
 
 class CatalogTooNew(Refusal):

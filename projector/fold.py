@@ -142,7 +142,7 @@ def read_entry(message: Message) -> Entry | Rejected:
 
 
 def identify(message: Message) -> str:
-    """What tells this message from any other that could stand at its sequence: the event's id, else a hash of the bytes."""
+    """What tells this message from any other that could stand at its sequence: the event's id, else a hash."""
     try:
         return decode_event(message.data).id
     except Undecodable:

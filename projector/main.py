@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-
 from adsum.events.config import Config, load_config
 from adsum.events.errors import AdsumError, InvalidValue
 from adsum.events.settings import BrokerSettings, check_servers
