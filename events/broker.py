@@ -9,15 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
-import msgspec
 import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
@@ -26,39 +22,32 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig, StreamInfo
 
-from .errors import BrokerRefused, BrokerUnavailable, InvalidValue, Unacknowledged
+from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
+from .settings import DEFAULT_URL, BrokerSettings, check_servers, readable, tls_context
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
 
-DEFAULT_URL = "nats://127.0.0.1:4222"
 REQUEST_TIMEOUT = 5.0
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 
 log = logging.getLogger("adsum.broker")
 
 
-class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the broker is and how to be let in. Paths are files; `url` may list several, separated by commas."""
-
-    url: str = DEFAULT_URL
-    user: str | None = None
-    password: str | None = None
-    token: str | None = None
-    credentials: str | None = None
-    nkey: str | None = None
-    tls_ca: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_hostname: str | None = None
-
-    @property
-    def servers(self) -> list[str]:
-        """The URLs one by one."""
-        return [server.strip() for server in self.url.split(",") if server.strip()]
-
-
 class WrongLastSequence(BrokerRefused):
     """A conditional publish was refused: another message came to that subject first."""
+
+
+class _Driver(Client):
+    """nats-py, but for one thing: it closes for good when the server says an error to a connection that stands (its
+    credentials expired or were taken back, too many connections). This one tries again, like after any other loss."""
+
+    async def _process_err(self, err_msg: str) -> None:
+        if "permissions violation" in err_msg.lower():
+            await super()._process_err(err_msg)
+            return
+        error = nats.errors.Error(f"nats: {err_msg}")
+        await self._error_cb(error)
+        await self._process_op_err(error)
 
 
 class Broker:
@@ -75,12 +64,13 @@ class Broker:
         self.connects = 0
         self.lost_at: float | None = time.monotonic()
         self._options = _options(settings, name, ping, keep_unsent)
-        self._client = Client()
+        self._client = _Driver()
         self._js = JetStreamContext(self._client, timeout=REQUEST_TIMEOUT)
         self._connected = asyncio.Event()
         self._on_connect: list[Callable[[], None]] = []
         self._refusals: dict[str, str] = {}
         self._connecting: asyncio.Task[None] | None = None
+        self._hopeless: BrokerRefused | None = None
 
     @classmethod
     def open(cls, settings: BrokerSettings, name: str, *, ping: float = 2.0, keep_unsent: bool = True) -> Broker:
@@ -95,13 +85,18 @@ class Broker:
         return broker
 
     async def ready(self, timeout: float) -> None:
-        """Wait until connected, at most `timeout` seconds. Raises BrokerUnavailable with the last error."""
+        """Wait until connected, at most `timeout` seconds. Raises BrokerUnavailable with the last error.
+
+        Raises BrokerRefused if it cannot ever succeed (a seed that is none, nkeys not installed).
+        """
         try:
             async with asyncio.timeout(timeout):
                 await self._connected.wait()
         except TimeoutError:
             reason = f": {self.last_error}" if self.last_error else ""
-            raise BrokerUnavailable(f"no broker at {self.settings.url} within {timeout:g} s{reason}") from None
+            raise BrokerUnavailable(f"no broker at {self.settings.shown} within {timeout:g} s{reason}") from None
+        if self._hopeless is not None:
+            raise self._hopeless
 
     @property
     def connected(self) -> bool:
@@ -112,7 +107,7 @@ class Broker:
     def url(self) -> str:
         """The server connected to, without credentials; the configured list while there is none."""
         url = self._client.connected_url
-        return f"{url.scheme}://{url.hostname}:{url.port}" if url else self.settings.url
+        return f"{url.scheme}://{url.hostname}:{url.port}" if url else self.settings.shown
 
     @property
     def server_version(self) -> str:
@@ -183,7 +178,7 @@ class Broker:
         all the same), BrokerUnavailable if it was not sent or no leader took it, BrokerRefused.
         """
         if not self.connected:
-            raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.url}")
+            raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.shown}")
         with _translated(f"publish to {subject}", unanswered=Unacknowledged):
             try:
                 ack = await self._js.publish(subject, data, timeout=timeout, stream=stream, headers=dict(headers))
@@ -215,7 +210,7 @@ class Broker:
 
     async def stream_info(self, stream: str) -> StreamInfo | None:
         """The stream's settings and state, or None if it does not exist."""
-        with _translated(f"look up stream {stream}"):
+        with self._asked(f"look up stream {stream}", stream):
             try:
                 return await self._js.stream_info(stream)
             except nats.js.errors.NotFoundError:
@@ -223,12 +218,12 @@ class Broker:
 
     async def create_stream(self, config: StreamConfig) -> None:
         """Create a stream. Raises BrokerRefused if one of that name exists with other settings."""
-        with _translated(f"create stream {config.name}"):
+        with self._asked(f"create stream {config.name}", str(config.name)):
             await self._js.add_stream(config)
 
     async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
         """Create a consumer."""
-        with _translated(f"read stream {stream}"):
+        with self._asked(f"read stream {stream}", stream):
             return await self._js.add_consumer(stream, config)
 
     async def delete_consumer(self, stream: str, consumer: str) -> None:
@@ -255,12 +250,18 @@ class Broker:
             await asyncio.gather(self._connecting, return_exceptions=True)
 
     async def _connect(self) -> None:
-        await self._client.connect(
-            **self._options,
-            error_cb=self._when_error,
-            disconnected_cb=self._when_disconnected,
-            reconnected_cb=self._when_connected,
-        )
+        try:
+            await self._client.connect(
+                **self._options,
+                error_cb=self._when_error,
+                disconnected_cb=self._when_disconnected,
+                reconnected_cb=self._when_connected,
+            )
+        except Exception as error:  # what the driver does not try again after
+            log.exception("cannot connect to %s", self.settings.shown)
+            self._hopeless = BrokerRefused(f"cannot connect to {self.settings.shown}: {error!r}")
+            self._connected.set()
+            return
         await self._when_connected()
 
     async def _when_connected(self) -> None:
@@ -278,14 +279,14 @@ class Broker:
     async def _when_disconnected(self) -> None:
         if self.lost_at is None:
             self.lost_at = time.monotonic()
-            log.warning("lost the broker at %s, trying to reconnect", self.settings.url)
+            log.warning("lost the broker at %s, trying to reconnect", self.settings.shown)
         self._connected.clear()
 
     async def _when_error(self, error: Exception) -> None:
         """Never raises: the driver's read loop would end while the connection looks alive."""
         said = str(error) or type(error).__name__
         if said != self.last_error:
-            log.warning("broker %s: %s", self.settings.url, said)
+            log.warning("broker %s: %s", self.settings.shown, said)
         self.last_error = said
         if "permissions violation" in said.lower() and '"' in said:
             self._refusals[said.lower().split('"')[1]] = said
@@ -296,8 +297,20 @@ class Broker:
         if refusal:
             raise BrokerRefused(f"publish to {subject}: {refusal}")
 
+    @contextmanager
+    def _asked(self, doing: str, stream: str) -> Iterator[None]:
+        """Like `_translated`, for requests to JetStream about a stream; a refused one is no timeout either."""
+        try:
+            with _translated(doing):
+                yield
+        except BrokerUnavailable:
+            for subject in self._refusals:
+                if subject.startswith("$js.api.") and stream.lower() in subject.split("."):
+                    raise BrokerRefused(f"{doing}: {self._refusals.pop(subject)}") from None
+            raise
+
     async def _get(self, stream: str, seq: int | None = None, subject: str | None = None) -> RawStreamMsg | None:
-        with _translated(f"read stream {stream}"):
+        with self._asked(f"read stream {stream}", stream):
             try:
                 return await self._js.get_msg(stream, seq=seq, subject=subject)
             except nats.js.errors.NotFoundError:
@@ -305,15 +318,8 @@ class Broker:
 
 
 def _options(settings: BrokerSettings, name: str, ping: float, keep_unsent: bool) -> dict[str, Any]:
-    if not settings.servers:
-        raise InvalidValue("broker URL", settings.url, "must name at least one server", DEFAULT_URL)
-    for server in settings.servers:
-        if not server.startswith(("nats://", "tls://", "ws://", "wss://")):
-            rule = "must begin with nats://, tls://, ws:// or wss://"
-            raise InvalidValue("broker URL", server, rule, f"nats://{server.rsplit('//', 1)[-1]}")
-        _check_port(server)
     options: dict[str, Any] = {
-        "servers": settings.servers,
+        "servers": check_servers(settings),
         "name": name,
         "max_reconnect_attempts": -1,  # the default gives up after 60 and the process would be invisible for good
         "reconnect_time_wait": random.uniform(0.3, 0.8),  # spread over the fleet, so that no herd comes back at once
@@ -326,42 +332,15 @@ def _options(settings: BrokerSettings, name: str, ping: float, keep_unsent: bool
     given = {"user": settings.user, "password": settings.password, "token": settings.token}
     options |= {key: value for key, value in given.items() if value is not None}
     if settings.credentials:
-        options["user_credentials"] = _readable("credentials", settings.credentials)
+        options["user_credentials"] = readable("credentials", settings.credentials)
     if settings.nkey:
-        options["nkeys_seed"] = _readable("nkey", settings.nkey)
-    context = _tls(settings)
+        options["nkeys_seed"] = readable("nkey", settings.nkey)
+    context = tls_context(settings)
     if context is not None:
         options["tls"] = context
         if settings.tls_hostname:
             options["tls_hostname"] = settings.tls_hostname
     return options
-
-
-def _check_port(server: str) -> None:
-    try:
-        usable = urlparse(server).hostname and urlparse(server).port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise InvalidValue("broker URL", server, "must name a host and a port from 1 to 65535", DEFAULT_URL)
-
-
-def _tls(settings: BrokerSettings) -> ssl.SSLContext | None:
-    if not (settings.tls_ca or settings.tls_cert or any(url.startswith("tls://") for url in settings.servers)):
-        return None
-    context = ssl.create_default_context()
-    if settings.tls_ca:
-        context.load_verify_locations(_readable("tls_ca", settings.tls_ca))
-    if settings.tls_cert:
-        key = _readable("tls_key", settings.tls_key) if settings.tls_key else None
-        context.load_cert_chain(_readable("tls_cert", settings.tls_cert), key)
-    return context
-
-
-def _readable(field: str, path: str) -> str:
-    if not Path(path).is_file():
-        raise InvalidValue(field, path, "must be a file that can be read")
-    return path
 
 
 @contextmanager

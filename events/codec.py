@@ -5,6 +5,7 @@ One decoder a kind of message. Unknown fields are ignored; what cannot be read r
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # an escaped NUL, not a backslash before "u0000"
 _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _topology: msgspec.json.Decoder[Topology] = msgspec.json.Decoder(Topology)
@@ -41,7 +43,7 @@ def encode(message: Event | Topology | Heartbeat | Tick | ServiceMark | Namespac
 
 def decode_event(data: bytes) -> Event:
     """A lifecycle event. NUL anywhere in it is refused here, since no database of ours could keep it."""
-    if b"\\u0000" in data:
+    if b"\\u0000" in data and _NUL.search(data):
         raise Undecodable("text with NUL")
     return _decode(_events, data)
 
@@ -74,5 +76,5 @@ def decode_namespace_mark(data: bytes) -> NamespaceMark:
 def _decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # the last: nested a thousand deep
         raise Undecodable(str(error)) from error

@@ -27,7 +27,7 @@ from .description import DEFAULT_HEARTBEAT, DEFAULT_TTL, check_lease
 from .durations import parse_duration
 from .errors import InvalidValue
 
-__all__ = ["DEFAULT_POLL_INTERVAL", "Config", "load_config"]
+__all__ = ["DEFAULT_POLL_INTERVAL", "Config", "check_config", "load_config"]
 
 DEFAULT_POLL_INTERVAL = 60.0
 _KEYS: dict[str, tuple[str, ...]] = {
@@ -66,9 +66,10 @@ def check_config(tables: Mapping[str, object]) -> Config:
     sections = {name: _section(name, table) for name, table in tables.items()}
     discovery = sections.get("discovery", {})
     given = {key: parse_duration(_scalar(key, discovery[key]), key) for key in _DURATIONS if key in discovery}
-    dsn = discovery.get("dsn", sections.get("database", {}).get("dsn"))
+    named = (sections.get(name, {}) for name in ("discovery", "database"))
+    dsns = [_text("dsn", section["dsn"]) for section in named if "dsn" in section]
     config = Config(
-        dsn=None if dsn is None else _text("dsn", dsn),
+        dsn=dsns[0] if dsns else None,
         nats=_nats(sections["nats"]) if "nats" in sections else None,
         **given,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -38,6 +38,7 @@ MAX_CAPABILITIES = 64
 MAX_ENDPOINTS = 16
 MAX_TEXT = 128
 
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _PROTOCOL = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
@@ -128,8 +129,9 @@ def _check_endpoint(endpoint: Endpoint) -> Endpoint:
 def check_host(host: str) -> str:
     """A host that others can connect to: a name, an IPv4 or an IPv6 address in any usual spelling.
 
-    IPv6 comes back in its short form without brackets (RFC 5952). The wildcard addresses are refused: a listener
-    can bind to them, nobody can connect to them.
+    IPv6 comes back in its short form without brackets (RFC 5952), an IPv4 address inside it as IPv4. The wildcard
+    addresses are refused: a listener can bind to them, nobody can connect to them. So is a zone ("fe80::1%eth0"): it
+    means something on one machine only (RFC 4007, section 6).
     """
     bare = check_text("host", host, 253).strip()
     if bare.startswith("[") and bare.endswith("]"):
@@ -138,9 +140,12 @@ def check_host(host: str) -> str:
         address = ipaddress.ip_address(bare)
     except ValueError:
         return _check_host_name(host, bare)
-    if address.is_unspecified or getattr(address, "ipv4_mapped", None) == ipaddress.IPv4Address(0):
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_unspecified:
         rule = "is a wildcard to listen on, nobody can connect to it; name the address that others reach"
         raise InvalidValue("host", host, rule)
+    if getattr(address, "scope_id", None) is not None:
+        raise InvalidValue("host", host, "names a zone of this machine, which others do not have", bare.split("%")[0])
     if address.is_multicast:
         raise InvalidValue("host", host, "is a multicast address, nobody can connect to it")
     return str(address)
@@ -148,7 +153,7 @@ def check_host(host: str) -> str:
 
 def _check_host_name(host: str, bare: str) -> str:
     labels = bare.removesuffix(".").split(".")
-    if not all(_HOST_LABEL.fullmatch(label) for label in labels) or all(label.isdigit() for label in labels):
+    if not all(_HOST_LABEL.fullmatch(label) for label in labels) or all(_NUMBER.fullmatch(label) for label in labels):
         raise InvalidValue("host", host, "must be a host name, an IPv4 or an IPv6 address, without scheme or port")
     return bare.lower()
 
@@ -168,15 +173,19 @@ def _check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 def _check_weight(weight: float) -> float:
     if isinstance(weight, bool) or not isinstance(weight, int | float):
         raise InvalidValue("weight", weight, "must be a number")
-    if not math.isfinite(weight) or weight < 0:
+    if not _finite(weight) or weight < 0:
         raise InvalidValue("weight", weight, "must be zero or more and finite (zero is never picked)")
     return float(weight)
 
 
 def _check_seconds(field: str, seconds: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not _finite(seconds) or seconds <= 0:
         raise InvalidValue(field, seconds, "must be a positive number of seconds")
     return float(seconds)
+
+
+def _finite(number: float) -> bool:
+    return -sys.float_info.max <= number <= sys.float_info.max  # unlike math.isfinite, of any whole number too
 
 
 def check_lease(heartbeat: float, ttl: float) -> None:

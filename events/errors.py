@@ -31,7 +31,7 @@ class AdsumError(Exception):
 
 
 class InvalidValue(AdsumError, ValueError):
-    """A value breaks a rule. Names what it was for, the value, the rule and, where there is one, a value that would do."""
+    """A value breaks a rule. Names what it was for, the value, the rule and, if there is one, a value that would do."""
 
     def __init__(self, field: str, value: object, rule: str, suggestion: str | None = None) -> None:
         self.field, self.value, self.rule, self.suggestion = field, value, rule, suggestion

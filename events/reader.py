@@ -98,8 +98,9 @@ class StreamReader:
 
     async def to_end(self, most: int = 1000) -> list[Message]:
         """The next messages of those stored when the reader was opened or since; empty once it is at the end."""
-        if not self._waiting and not self.behind and not self._lost:
-            return []
+        batch = await self._drain(most)
+        if batch or not (self.behind or self._lost):
+            return batch
         return await self.batch(most)
 
     @property

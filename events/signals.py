@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -25,9 +25,9 @@ Liveness: TypeAlias = Literal["up", "stale"]
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
-    """Still here: a counter that grows within the term (the term is in the subject)."""
+    """Still here: a counter that grows within the term (the term is in the subject); at most what a database holds."""
 
-    counter: int
+    counter: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -85,7 +85,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class Departed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="departed", gc=False):
-    """The tombstone of an instance: the life `term` ended at `revision`. `reason` is the type of the event that ended it."""
+    """The tombstone of an instance: the life `term` ended at `revision`. `reason` is the type of the event."""
 
     epoch: str
     revision: int

@@ -25,7 +25,7 @@ from .broker import Broker
 from .errors import AdsumError, BrokerRefused, StreamMismatch
 from .ids import new_epoch
 
-__all__ = ["BEATS", "EVENTS", "TOPOLOGY", "definitions", "ensure_streams", "epoch_of_log", "read_epoch"]
+__all__ = ["BEATS", "EVENTS", "TOPOLOGY", "compare", "definitions", "ensure_streams", "epoch_of_log", "read_epoch"]
 
 EVENTS = "ADSUM_EVENTS"
 BEATS = "ADSUM_BEATS"
@@ -45,6 +45,12 @@ _COMPARED = (
     "max_msgs",
     "max_bytes",
     "max_msgs_per_subject",
+    "max_msg_size",
+    "max_consumers",
+    "no_ack",
+    "mirror",
+    "sources",
+    "subject_transform",
     "deny_delete",
     "deny_purge",
     "allow_direct",
@@ -152,6 +158,6 @@ def _plain(value: object) -> object:
         return f"{value.src} > {value.dest}"
     if isinstance(value, Enum):
         value = value.value
-    if value in (None, False, 0, -1, "default"):
+    if value in (None, False, 0, -1, "default", []):
         return None
     return sorted(value) if isinstance(value, list) else value

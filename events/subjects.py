@@ -21,6 +21,8 @@ __all__ = [
     "ALL_BEATS",
     "ALL_EVENTS",
     "ALL_TOPOLOGY",
+    "REPUBLISH_FROM",
+    "REPUBLISH_TO",
     "TICK",
     "beat",
     "beat_term",
@@ -31,11 +33,13 @@ __all__ = [
     "key_of",
     "namespace_mark",
     "service_mark",
+    "service_of_mark",
     "topologies",
     "topology",
 ]
 
 _ROOT = "adsum.v1"
+_TOKENS = {"event": 6, "beat": 7, "topology": 6, "change": 6}
 TICK = "adsum.tick"
 ALL_EVENTS = f"{_ROOT}.*.event.*.*"
 ALL_BEATS = f"{_ROOT}.*.beat.*.*.*"
@@ -97,7 +101,7 @@ def service_mark(namespace: str, service: str = "*") -> str:
 def key_of(subject: str) -> Key:
     """The instance that an event, beat, topology or change subject names. Raises Undecodable for any other subject."""
     tokens = subject.split(".")
-    if len(tokens) not in (6, 7) or tokens[0] != "adsum" or tokens[1] != "v1":
+    if len(tokens) < 6 or tokens[0] != "adsum" or tokens[1] != "v1" or _TOKENS.get(tokens[3]) != len(tokens):
         raise Undecodable(f"subject {subject!r} names no instance")
     return Key(tokens[2], tokens[4], tokens[5])
 
