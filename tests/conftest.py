@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import os
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.streams import ensure_streams
 from adsum.projector.embedded import EmbeddedBroker
 
-T = TypeVar("T")
+# In CI the same examples every time; at a desk other ones every time, and what fails is told as it can be repeated.
+settings.register_profile("adsum", deadline=None, derandomize="CI" in os.environ, print_blob=True)
+settings.load_profile("adsum")
 
 
 @pytest.fixture

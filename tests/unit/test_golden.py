@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from adsum.events import codec, lifecycle, signals
 from adsum.events.errors import Undecodable
-
 from tests.unit.samples import PRESENT, SAMPLES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
