@@ -1,0 +1,62 @@
+"""Which database a DSN means."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from adsum.events.errors import InvalidValue
+
+from .catalog import Catalog
+from .postgres import PostgresCatalog
+from .sqlite import SQLiteCatalog
+
+__all__ = ["open_catalog", "without_password"]
+
+RULE = "must be sqlite:///file.db, sqlite:////path/to/file.db or postgresql://user:password@host:port/database"
+ENCODE = "is no PostgreSQL DSN; special characters in a user's name or password are written as %40 (@), %2F (/), …"
+
+
+def open_catalog(dsn: str) -> Catalog:
+    """The catalog that a DSN names, not connected yet (`await catalog.open()`). Raises InvalidValue."""
+    scheme, separator, rest = dsn.partition("://")
+    if separator and scheme == "sqlite":
+        return SQLiteCatalog(_path(dsn, rest))
+    if separator and scheme in ("postgres", "postgresql"):
+        return PostgresCatalog(_checked(dsn), without_password(dsn))
+    raise InvalidValue("dsn", without_password(dsn), RULE, _nearest(dsn, scheme, rest))
+
+
+def without_password(dsn: str) -> str:
+    """The DSN as it may be shown: each password in it is `***`."""
+    shown = re.sub(r"(?<=://)([^:/?#@]*):.*@", r"\1:***@", dsn)
+    return re.sub(r"(password=)[^&]*", r"\1***", shown)
+
+
+def _path(dsn: str, rest: str) -> Path:
+    if not rest.startswith("/"):
+        rule = f"needs three slashes before a relative path, four before an absolute one; {RULE}"
+        raise InvalidValue("dsn", dsn, rule, f"sqlite:///{rest or 'catalog.db'}")
+    file = rest.removeprefix("/")
+    if not file or file.endswith("/") or file == ":memory:" or "?" in file or "\0" in file:
+        raise InvalidValue("dsn", dsn, "must name a file, without options", "sqlite:///catalog.db")
+    return Path(file)
+
+
+def _checked(dsn: str) -> str:
+    try:
+        _ = urlsplit(dsn).port
+    except ValueError:
+        example = "postgresql://user:password@host:5432/database"
+        raise InvalidValue("dsn", without_password(dsn), ENCODE, example) from None
+    return dsn
+
+
+def _nearest(dsn: str, scheme: str, rest: str) -> str:
+    if scheme.startswith("postgres"):
+        return without_password(f"postgresql://{rest}")
+    if scheme.startswith("sqlite"):
+        return f"sqlite://{rest}"
+    bare = "://" not in dsn and ":" not in dsn and dsn
+    return f"sqlite:///{dsn}" if bare else "sqlite:///catalog.db"

