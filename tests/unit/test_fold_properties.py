@@ -29,7 +29,7 @@ from adsum.projector.record import Record
 from tests.unit.samples import DESCRIPTION, OWNER, SILENCE
 
 KEYS = [Key("default", "orders", "a1"), Key("default", "orders", "b2")]
-TERMS = ["term-1", "term-2", "term-3"]
+TERMS = ["term-1", "term-2"]
 JUNK = [b"", b"junk", b'{"type":"promoted","id":"x","term":"y","by":{"kind":"z"}}', b'{"type":"lapsed"}']
 
 
@@ -115,6 +115,12 @@ def test_any_batching_gives_what_one_by_one_gives(log: list[Message], cuts: list
     assert batched.folded == one_by_one.folded
 
 
+def test_what_ended_in_a_batch_is_gone_for_the_rest_of_it() -> None:
+    log = log_of([Said(KEYS[0], TERMS[0], kind) for kind in (Registered, Expired, Lapsed, Updated)])
+    for cut in range(1, 4):
+        assert folded(log, [cut]).records == {}
+
+
 @given(LOGS, st.data())
 def test_what_is_redelivered_changes_nothing_but_last(log: list[Message], data: st.DataObject) -> None:
     again = list(log)
@@ -192,8 +198,10 @@ def test_every_message_is_an_entry_or_rejected_and_revisions_grow(log: list[Mess
     assert sorted(told, key=lambda message: message.sequence) == log
     assert batch.last == log[-1]
     for key in KEYS:
-        steps = [version.sequence for version in batch.versions if version.key == key]
+        versions = [version for version in batch.versions if version.key == key]
+        steps = [version.sequence for version in versions]
         assert steps == sorted(set(steps))
+        assert all(version.after is None or version.after.revision == version.sequence for version in versions)
 
 
 @given(LOGS)
