@@ -70,6 +70,7 @@ class Broker:
         self._on_connect: list[Callable[[], None]] = []
         self._refusals: dict[str, str] = {}
         self._connecting: asyncio.Task[None] | None = None
+        self._closing = False
         self._hopeless: BrokerRefused | None = None
 
     @classmethod
@@ -237,6 +238,7 @@ class Broker:
 
     async def close(self) -> None:
         """End the connection. Idempotent, and bounded: an unreachable server does not hold it up."""
+        self._closing = True
         if self._connecting is not None and not self._connecting.done():
             self._connecting.cancel()
         try:
@@ -277,7 +279,7 @@ class Broker:
                 log.exception("a callback failed after the reconnect")
 
     async def _when_disconnected(self) -> None:
-        if self.lost_at is None:
+        if self.lost_at is None and not self._closing:
             self.lost_at = time.monotonic()
             log.warning("lost the broker at %s, trying to reconnect", self.settings.shown)
         self._connected.clear()
@@ -351,7 +353,7 @@ def _translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavaila
     except (nats.errors.TimeoutError, TimeoutError) as error:
         raise unanswered(f"{doing}: no answer in time") from error
     except (nats.js.errors.NoStreamResponseError, nats.js.errors.ServiceUnavailableError) as error:
-        raise BrokerUnavailable(f"{doing}: no stream answers (no adsumd yet, or no leader at the moment)") from error
+        raise BrokerUnavailable(f"{doing}: no stream answers (no JetStream there, no adsumd yet, or no leader at the moment)") from error
     except nats.js.errors.APIError as error:
         wrong = error.err_code in _WRONG_LAST_SEQUENCE
         raise (WrongLastSequence if wrong else BrokerRefused)(f"{doing}: {error.description}") from error

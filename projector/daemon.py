@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
+
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology
 from adsum.events.errors import Undecodable
@@ -189,12 +190,16 @@ class Daemon:
 @asynccontextmanager
 async def _embedded(options: Options) -> AsyncIterator[EmbeddedBroker]:
     """The embedded broker, with the data folder locked for as long as it runs."""
-    with FileLock(_folder(options.data) / "lock"):
+    lock = FileLock(_folder(options.data) / "lock", f"the data folder {options.data}")
+    lock.acquire()
+    try:
         embedded = await EmbeddedBroker.start(options.data, options.host, options.port)
         try:
             yield embedded
         finally:
             await embedded.stop()
+    finally:
+        lock.release()
 
 
 async def _fail_with(embedded: EmbeddedBroker) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+
 from adsum.events.codec import decode_event
 from adsum.events.description import MAX_TTL
 from adsum.events.errors import InvalidValue, Undecodable

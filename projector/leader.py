@@ -26,6 +26,7 @@ __all__ = ["RESIGNED", "TAKEOVER_AFTER", "Candidate", "Leader", "may_take"]
 
 TAKEOVER_AFTER = 5.0
 """Seconds without a tick after which another daemon may publish the next."""
+SEEK_INTERVAL = 0.25
 RESIGNED = ""
 """The leader that a tick names which gives the lease back."""
 
@@ -75,7 +76,8 @@ class Leader:
                     await (self._renew() if self.elected.is_set() else self._seek())
                 except BrokerUnavailable as error:
                     log.debug("no tick: %s", error)
-                await asyncio.sleep(max(0.05, TICK_INTERVAL - (time.monotonic() - began)))
+                interval = TICK_INTERVAL if self.elected.is_set() else SEEK_INTERVAL
+                await asyncio.sleep(max(0.05, interval - (time.monotonic() - began)))
         finally:
             await self.resign()
 

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+
 from adsum.events.config import Config, load_config
 from adsum.events.errors import AdsumError, InvalidValue
 from adsum.events.settings import BrokerSettings, check_servers
 
 from .daemon import Options, serve
+from .databases import open_catalog
 
 __all__ = ["main"]
 
@@ -101,10 +103,11 @@ def _options(given: argparse.Namespace) -> Options:
         raise InvalidValue("--replicas", given.replicas, "must be 1, 3 or 5")
     if nats is None and given.replicas != 1:
         raise InvalidValue("--replicas", given.replicas, "the embedded broker is one server: must be 1")
+    dsn = given.catalog or config.dsn
+    if dsn is not None:
+        open_catalog(dsn)  # only to check it: nothing is opened yet
     host, port = _listen(given.listen) if given.listen is not None else ("127.0.0.1", 4222)
-    return Options(
-        data=Path(given.data), host=host, port=port, nats=nats, replicas=given.replicas, dsn=given.catalog or config.dsn
-    )
+    return Options(data=Path(given.data), host=host, port=port, nats=nats, replicas=given.replicas, dsn=dsn)
 
 
 def _nats(url: str | None, config: Config) -> BrokerSettings | None:

@@ -1,0 +1,245 @@
+"""What the projector makes of what is said and of silence: on real streams, with a real daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from adsum.events.broker import Broker
+from adsum.events.codec import decode_event
+from adsum.events.ids import new_id
+from adsum.events.lifecycle import Author, Deregistered, Event, Expired, Lapsed, Registered, Resumed
+from adsum.events.log import last_word, say
+from adsum.events.names import Key
+from adsum.events.reader import StreamReader
+from adsum.events.signals import Departed, Instance, Topology
+from adsum.events.streams import EVENTS, TOPOLOGY
+from tests.daemons import AdsumDaemon, Service, adsumd, topology
+from tests.making import key
+from tests.projector.test_daemon import FREE, connected
+from tests.waiting import until
+
+TTL = 1.5
+
+
+@pytest.fixture
+async def daemon(tmp_path: Path) -> AsyncIterator[AdsumDaemon]:
+    """A daemon with everything embedded."""
+    async with adsumd(tmp_path / "data", *FREE) as running:
+        yield running
+
+
+@pytest.fixture
+async def bus(daemon: AdsumDaemon) -> AsyncIterator[Broker]:
+    """A connection to its broker."""
+    broker = await connected(daemon.url)
+    yield broker
+    await broker.close()
+
+
+async def events_of(broker: Broker, wanted: Key) -> list[Event]:
+    """All that the log says of one instance."""
+    found: list[Event] = []
+    async with StreamReader(
+        broker, EVENTS, [f"adsum.v1.{wanted.namespace}.event.{wanted.service}.{wanted.id}"]
+    ) as reader:
+        while messages := await reader.to_end():
+            found += [decode_event(message.data) for message in messages]
+    return found
+
+
+async def topology_count(broker: Broker) -> int:
+    """How many topology messages were ever stored."""
+    info = await broker.stream_info(TOPOLOGY)
+    return info.state.last_seq if info else 0
+
+
+def is_present(seen: Topology | None) -> bool:
+    """Whether an instance is there."""
+    return isinstance(seen, Instance)
+
+
+async def test_a_registration_is_announced_with_its_revision(bus: Broker) -> None:
+    service = Service(bus, key())
+    revision = await service.register()
+    seen = await until(lambda: topology(bus, key()))
+    assert isinstance(seen, Instance)
+    assert (seen.revision, seen.term, seen.liveness, seen.routable) == (revision, service.term, "up", True)
+
+
+async def test_silence_makes_it_stale_then_gone_with_the_evidence(bus: Broker) -> None:
+    service = Service(bus, key(), ttl=TTL)
+    await service.register()
+    heard_at = time.monotonic()
+    stale = await until(
+        lambda: topology(bus, key()), lambda seen: isinstance(seen, Instance) and seen.liveness == "stale"
+    )
+    assert isinstance(stale, Instance)
+    assert not stale.routable
+    assert TTL <= time.monotonic() - heard_at <= TTL + 2
+    gone = await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed))
+    assert isinstance(gone, Departed)
+    assert gone.reason == "expired"
+    assert 2 * TTL <= time.monotonic() - heard_at <= 2 * TTL + 2
+    first, lapsed, expired = await events_of(bus, key())
+    assert isinstance(first, Registered)
+    assert isinstance(lapsed, Lapsed)
+    assert isinstance(expired, Expired)
+    assert expired.by.kind == "reaper"
+    assert (expired.evidence.counter, expired.evidence.ttl) == (1, TTL)
+    assert expired.evidence.silent > 2 * TTL
+
+
+async def test_a_stale_instance_that_is_heard_is_up_again(bus: Broker) -> None:
+    service = Service(bus, key(), ttl=TTL)
+    await service.register()
+    await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Instance) and seen.liveness == "stale")
+    async with service.beating():
+        await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Instance) and seen.liveness == "up")
+    assert [type(event) for event in await events_of(bus, key())] == [Registered, Lapsed, Resumed]
+
+
+async def test_beats_keep_it_up_and_cause_no_topology_message(bus: Broker) -> None:
+    """Heartbeats wake nobody (fault 14)."""
+    service = Service(bus, key(), ttl=TTL)
+    await service.register()
+    await until(lambda: topology(bus, key()))
+    before = await topology_count(bus)
+    async with service.beating():
+        started = time.monotonic()
+        await until(lambda: time.monotonic() - started, lambda passed: passed > 3 * TTL)
+    assert await topology_count(bus) == before
+    assert len(await events_of(bus, key())) == 1
+
+
+async def test_goodbye_and_the_next_life(bus: Broker) -> None:
+    service = Service(bus, key())
+    await service.register()
+    await until(lambda: topology(bus, key()))
+    left = await service.deregister()
+    gone = await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed))
+    assert isinstance(gone, Departed)
+    assert (gone.revision, gone.term, gone.reason) == (left, service.term, "deregistered")
+    again = await service.register()
+    seen = await until(lambda: topology(bus, key()), is_present)
+    assert seen is not None
+    assert seen.revision == again
+
+
+async def test_a_word_about_an_old_life_does_nothing_and_does_not_keep_the_new_one_from_expiring(bus: Broker) -> None:
+    """An ineffective event is still the last on its subject: the verdict must be conditional on it, or never stand."""
+    service = Service(bus, key(), ttl=TTL)
+    await service.register()
+    old = service.term
+    revision = await service.register()
+    stray = Deregistered(id=new_id(), term=old, by=Author("owner"))
+    last = await last_word(bus, key())
+    assert last is not None
+    await say(bus, key(), stray, last.sequence)
+    await bus.store(EVENTS, f"adsum.v1.default.event.orders.{key().id}", b"unreadable", {})
+    seen = await until(lambda: topology(bus, key()), is_present)
+    assert seen is not None
+    assert (seen.revision, seen.term) == (revision, service.term)
+    await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed))
+
+
+async def test_the_beats_of_an_old_process_do_not_keep_the_new_life_up(bus: Broker) -> None:
+    """Fault 26, both ways."""
+    old, new = Service(bus, key(), ttl=TTL), Service(bus, key(), ttl=TTL)
+    await old.register()
+    await new.register()
+    async with old.beating():
+        await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed))
+    await old.register()
+    await new.register()
+    async with new.beating(), old.beating():
+        started = time.monotonic()
+        await until(lambda: time.monotonic() - started, lambda passed: passed > 3 * TTL)
+        seen = await topology(bus, key())
+    assert isinstance(seen, Instance)
+    assert (seen.term, seen.liveness) == (new.term, "up")
+
+
+async def test_a_restart_announces_nothing_that_did_not_change(tmp_path: Path) -> None:
+    """Fault 9."""
+    async with AsyncExitStack() as stack:
+        async with adsumd(tmp_path / "data", *FREE) as daemon:
+            bus = await connected(daemon.url)
+            services = [Service(bus, key(f"i{n}"), heartbeat=5, ttl=15) for n in range(50)]
+            for service in services:
+                await service.register()
+            for service in services:
+                await until(lambda service=service: topology(bus, service.key))
+            before = await topology_count(bus)
+            await bus.close()
+        daemon = await stack.enter_async_context(adsumd(tmp_path / "data", *FREE))
+        bus = await connected(daemon.url)
+        stack.push_async_callback(bus.close)
+        await Service(bus, key("late"), heartbeat=5, ttl=15).register()
+        await until(lambda: topology(bus, key("late")))
+        assert await topology_count(bus) == before + 1
+
+
+async def test_a_dead_instance_leaves_although_the_daemon_restarts_all_the_time(tmp_path: Path) -> None:
+    """Faults 1 and 6: nobody was there when it died, and grace is not renewed at each start."""
+    async with adsumd(tmp_path / "data", *FREE) as daemon:
+        bus = await connected(daemon.url)
+        service = Service(bus, key(), heartbeat=2, ttl=6)
+        await service.register()
+        await until(lambda: topology(bus, key()))
+        await bus.close()
+    started = time.monotonic()
+    for _ in range(20):
+        async with adsumd(tmp_path / "data", *FREE) as daemon:
+            bus = await connected(daemon.url)
+            await asyncio.wait([asyncio.create_task(_gone(bus))], timeout=3)
+            seen = await topology(bus, key())
+            await bus.close()
+        if isinstance(seen, Departed):
+            break
+    assert isinstance(seen, Departed)
+    assert time.monotonic() - started < 40
+
+
+async def _gone(bus: Broker) -> None:
+    await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed), seconds=2.5)
+
+
+async def test_a_paused_daemon_buries_nobody(daemon: AdsumDaemon, bus: Broker) -> None:
+    """Fault 5: SIGSTOP for five TTLs."""
+    services = [Service(bus, key(f"i{n}"), ttl=TTL) for n in range(5)]
+    async with AsyncExitStack() as stack:
+        for service in services:
+            await service.register()
+            await stack.enter_async_context(service.beating())
+        await until(lambda: topology(bus, key("i4")))
+        daemon.signal(signal.SIGSTOP)
+        paused = time.monotonic()
+        await until(lambda: time.monotonic() - paused, lambda passed: passed > 5 * TTL)
+        daemon.signal(signal.SIGCONT)
+        woke = time.monotonic()
+        await until(lambda: time.monotonic() - woke, lambda passed: passed > 2 * TTL)
+        for service in services:
+            assert [type(event) for event in await events_of(bus, service.key)] == [Registered]
+
+
+async def test_mass_expiry_is_held_said_and_ends(daemon: AdsumDaemon, bus: Broker) -> None:
+    """Fault 7."""
+    services = [Service(bus, key(f"i{n}"), ttl=TTL) for n in range(4)]
+    for service in services:
+        await service.register()
+    died = time.monotonic()
+    await until(lambda: "holding back its expiry" in daemon.stderr)
+    assert isinstance(await topology(bus, key("i0")), Instance)
+    for service in services:
+        await until(
+            lambda service=service: topology(bus, service.key), lambda seen: isinstance(seen, Departed), seconds=15
+        )
+    assert time.monotonic() - died < 6 * TTL + 4
+    assert "the hold on its expiry is over" in daemon.stderr
