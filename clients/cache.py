@@ -1,0 +1,133 @@
+"""The set of one service: who is present, in which state. Pure, and the same whatever order it hears things in.
+
+Per instance the higher (epoch, revision) wins, wherever it came from. Who left is remembered for a while, so that an
+older state that comes late brings nobody back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import Literal, NamedTuple, TypeAlias
+
+from adsum.events.digest import Digest
+from adsum.events.signals import Departed, Instance, Topology
+
+__all__ = ["EMPTY", "Cache", "Change", "ChangeKind", "differences"]
+
+REMEMBERED_GONE = 256
+REMEMBERED_DIGESTS = 256
+"""Digests of the past. The tasks of one connection interleave by what one read of the socket brings, which is less."""
+EMPTY = Digest().hex()
+
+ChangeKind: TypeAlias = Literal["joined", "changed", "left"]
+
+
+class Change(NamedTuple):
+    """One difference. `before` is None where it joined, `after` where it left; then `departed` tells how, if known."""
+
+    before: Instance | None
+    after: Instance | None
+    departed: Departed | None = None
+
+    @property
+    def kind(self) -> ChangeKind:
+        """joined, changed or left."""
+        if self.before is None:
+            return "joined"
+        return "left" if self.after is None else "changed"
+
+    @property
+    def instance(self) -> Instance:
+        """The latest that is known of it: after, or before where it left."""
+        instance = self.after or self.before
+        assert instance is not None
+        return instance
+
+
+class Cache:
+    """`present` maps ids to instances; treat it as read-only."""
+
+    __slots__ = ("_digest", "_gone", "_recent", "present")
+
+    def __init__(self) -> None:
+        self.present: dict[str, Instance] = {}
+        self._gone: dict[str, Departed] = {}
+        self._digest = Digest()
+        self._recent: deque[str] = deque([EMPTY], REMEMBERED_DIGESTS)
+
+    def apply(self, told: Topology) -> Change | None:
+        """Take in a state or a tombstone; what it changed, None if it was known or older."""
+        if not self._take(told):
+            return None
+        before = self.present.get(told.id)
+        if before is not None:
+            self._digest.remove(before.id, before.revision)
+        if isinstance(told, Instance):
+            self._put(told)
+            self._recent.append(self._digest.hex())
+            return Change(before, told)
+        self._bury(told)
+        self._forget_oldest()
+        if before is None:
+            return None
+        self._recent.append(self._digest.hex())
+        return Change(before, None, told)
+
+    def load(self, told: Topology) -> None:
+        """Take in one message of a snapshot. Sets on the way to the whole match no mark; `loaded` ends it."""
+        if not self._take(told):
+            return
+        before = self.present.get(told.id)
+        if before is not None:
+            self._digest.remove(before.id, before.revision)
+        if isinstance(told, Instance):
+            self._put(told)
+        else:
+            self._bury(told)
+
+    def loaded(self) -> None:
+        """The snapshot is whole."""
+        self._recent.clear()
+        self._recent.append(self._digest.hex())
+        self._forget_oldest()
+
+    def merge(self, other: Cache) -> list[Change]:
+        """Take in all that another cache knows; what that changed here. Nobody leaves for being absent there."""
+        told: list[Topology] = [*other.present.values(), *other._gone.values()]
+        return [change for change in map(self.apply, told) if change is not None]
+
+    def matches(self, count: int, digest: str) -> bool:
+        """Whether this is the set that a mark tells of, now or a few changes ago (the mark was overtaken by them)."""
+        if digest == self._recent[-1]:
+            return count == len(self.present)
+        return digest in self._recent
+
+    def _take(self, told: Topology) -> bool:
+        known = self.present.get(told.id) or self._gone.get(told.id)
+        return known is None or (told.epoch, told.revision) > (known.epoch, known.revision)
+
+    def _put(self, told: Instance) -> None:
+        self._gone.pop(told.id, None)
+        self.present[told.id] = told
+        self._digest.add(told.id, told.revision)
+
+    def _bury(self, told: Departed) -> None:
+        self.present.pop(told.id, None)
+        self._gone.pop(told.id, None)
+        self._gone[told.id] = told
+
+    def _forget_oldest(self) -> None:
+        for id in list(islice(self._gone, max(0, len(self._gone) - REMEMBERED_GONE))):
+            del self._gone[id]
+
+
+def differences(old: Cache, new: Cache) -> list[Change]:
+    """What changes for those who saw `old` and see `new` from now on."""
+    changes = []
+    for id, after in new.present.items():
+        before = old.present.get(id)
+        if before is None or (before.epoch, before.revision) != (after.epoch, after.revision):
+            changes.append(Change(before, after))
+    gone = (before for id, before in old.present.items() if id not in new.present)
+    return changes + [Change(before, None, new._gone.get(before.id)) for before in gone]

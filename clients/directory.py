@@ -1,0 +1,283 @@
+"""A directory: who is there, in this process's own memory. A lookup never leaves the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from adsum.events import subjects
+from adsum.events.broker import Broker
+from adsum.events.codec import decode_service_mark, decode_topology
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
+from adsum.events.reader import ReaderLost
+from adsum.events.signals import Instance, NamespaceMark, Topology
+
+from .cache import Change
+from .census import Census
+from .changes import Changes, seen_with
+from .errors import NotLoaded
+from .loading import Loading
+from .marks import Marks
+from .notice import Notice
+from .outage import Outage, delays
+
+__all__ = ["Directory", "DirectoryState"]
+
+DirectoryState: TypeAlias = Literal["loading", "live", "stale"]
+STALE_AFTER = 7.0
+"""Seconds without proof after which a directory says so: three rounds of marks and a little."""
+OUTAGE_LIMIT = 15.0
+SPREAD = 0.5
+"""Seconds over which those who lost the same connection come back."""
+CONNECT_LIMIT = 1.0
+"""Seconds without a connection that are no trouble worth a word: it has only just begun."""
+
+log = logging.getLogger("adsum.directory")
+
+
+class Directory:
+    """An async context manager, made by `Registry.directory`.
+
+    Entering waits at most `wait` seconds for the first load; then the block runs all the same. Reads are plain calls.
+    They raise NotLoaded while `state` is "loading", since an empty answer would look like nobody is there; they
+    answer with the last that was known while it is "stale".
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        marks: Marks,
+        loading: Loading,
+        namespace: str,
+        services: tuple[str, ...],
+        *,
+        capability: str | None,
+        poll_interval: float,
+        wait: float,
+    ) -> None:
+        self.namespace, self.services, self.capability = namespace, services, capability
+        self._broker, self._marks, self._loading = broker, marks, loading
+        self._poll_interval, self._wait = poll_interval, wait
+        self._census = Census(services)
+        self._clock = asyncio.get_running_loop().time
+        self._subscriptions: list[Subscription] = []
+        self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
+        self._memo: dict[tuple[str | None, bool], tuple[Instance, ...]] = {}
+        self._wake = asyncio.Event()
+        self._notice = Notice()
+        self._delays = delays(SPREAD, 30.0, lambda _, high: random.uniform(0, high))
+        self._outage = Outage(log, str(self), OUTAGE_LIMIT)
+        self._following: asyncio.Task[None] | None = None
+        self._stack: AsyncExitStack | None = None
+
+    def __str__(self) -> str:
+        what = f"{self.namespace}/{','.join(self.services) or '*'}"
+        return f"directory of {what}" + (f" with {self.capability}" if self.capability else "")
+
+    # ---- reading
+
+    @property
+    def state(self) -> DirectoryState:
+        """loading: nothing is known yet. live: proven complete within the last 7 s. stale: the last that was known."""
+        if not self._census.loaded:
+            return "loading"
+        return "live" if self._broker.connected and self.age <= STALE_AFTER else "stale"
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was last proven complete (by a mark that matched, or by being loaded); inf before."""
+        return self._clock() - self._census.proven_at
+
+    def instances(self, service: str | None = None, *, routable: bool = False) -> tuple[Instance, ...]:
+        """Who is there, in no particular order: of all services followed or of one; `routable`: fit to be called.
+
+        The same tuple until something changes. Raises NotLoaded.
+        """
+        self._check_loaded()
+        memo = self._memo.get((service, routable))
+        if memo is None:
+            found = self._present(service)
+            memo = tuple(instance for instance in found if instance.routable) if routable else tuple(found)
+            self._memo[service, routable] = memo
+        return memo
+
+    def get(self, service: str, id: str) -> Instance | None:
+        """One instance, None if it is not there. Raises NotLoaded."""
+        self._check_loaded()
+        cache = self._census.shown(service)
+        instance = cache.present.get(id) if cache is not None else None
+        return instance if instance is not None and self._visible(instance) else None
+
+    def __len__(self) -> int:
+        return len(self.instances())
+
+    def changes(self, *, initial: bool = True) -> Changes:
+        """An async iterator of differences, each reader its own; it ends when the block is left.
+
+        `initial`: begin with everybody who is there as "joined". While it is loading nothing comes.
+        """
+        present = self._present(None) if initial and self._census.loaded else ()
+        reader = Changes(present)
+        self._readers.add(reader)
+        return reader
+
+    async def loaded(self, timeout: float | None = None) -> bool:
+        """Wait until it is loaded, at most `timeout` seconds; whether it is."""
+        return await self._notice.until(lambda: self._census.loaded, timeout)
+
+    def _check_loaded(self) -> None:
+        if not self._census.loaded:
+            raise NotLoaded(str(self).removeprefix("directory of "))
+
+    def _present(self, service: str | None) -> Iterator[Instance]:
+        services = self._census.followed if service is None else (service,)
+        for cache in map(self._census.shown, list(services)):
+            if cache is not None:
+                yield from filter(self._visible, cache.present.values())
+
+    def _visible(self, instance: Instance) -> bool:
+        return self.capability is None or self.capability in instance.capabilities
+
+    # ---- life
+
+    async def __aenter__(self) -> Directory:
+        if self._stack is not None:
+            raise RuntimeError("a directory is entered once; make another one")
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.push_async_callback(self._close)
+            stack.callback(self._broker.on_connect(self._when_connected))
+            stack.callback(self._marks.listen(self._hear_namespace_mark))
+            self._following = tasks.create_task(self._follow(), name=str(self))
+            if self._wait > 0 and not await self.loaded(self._wait):
+                error = self._outage.last_error
+                log.warning("%s: not loaded within %g s (%s); it goes on behind", self, self._wait, error)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._stack is not None
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def _close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        for subscription in self._subscriptions:
+            await self._broker.unsubscribe(subscription)
+        self._subscriptions.clear()
+        for reader in list(self._readers):
+            reader.end()
+
+    # ---- following
+
+    async def _follow(self) -> None:
+        """Read a snapshot whenever the census wants one; for ever."""
+        while True:
+            self._wake.clear()
+            try:
+                if not self._broker.connected:
+                    await self._broker.ready(CONNECT_LIMIT)
+                await self._subscribe()
+                if self._census.wanted:
+                    await self._load()
+            except (ReaderLost, BrokerUnavailable, BrokerRefused) as error:
+                self._census.abandon_load()
+                await self._sleep(self._outage.failed(error, self._clock()))
+                continue
+            self._outage.over(self._clock())
+            if not self._census.wanted and not await self._sleep(self._poll_interval):
+                self._poll()
+
+    async def _subscribe(self) -> None:
+        """Once, and not before the connection first stood (the driver forgets what came before)."""
+        if self._subscriptions:
+            return
+        await self._marks.subscribe()
+        for service in self.services or ("*",):
+            for subject, hear in (
+                (subjects.changes(self.namespace, service), self._hear_change),
+                (subjects.service_mark(self.namespace, service), self._hear_service_mark),
+            ):
+                self._subscriptions.append(await self._broker.subscribe(subject, hear))
+
+    async def _load(self) -> None:
+        if self._census.loaded:
+            log.info("%s: reading it anew, because %s", self, self._census.reason)
+            await asyncio.sleep(next(self._delays))
+        await self._loading.read(self._begin, self._take_snapshot)
+        first = not self._census.loaded
+        self._tell(self._census.end_load(self._clock()))
+        if first:
+            log.info("%s: loaded, %d instances", self, len(self))
+            self._notice.tell()
+
+    def _begin(self) -> list[str]:
+        return [subjects.topologies(self.namespace, service) for service in self._census.begin_load() or ("*",)]
+
+    def _take_snapshot(self, batch: Iterable[Topology]) -> None:
+        now = self._clock()
+        for told in batch:
+            self._census.load(told, now)
+
+    def _poll(self) -> None:
+        now = self._clock()
+        if now - self._census.marked_at >= self._poll_interval:
+            self._census.want_all(f"there was no mark for {self._poll_interval:g} s")
+
+    async def _sleep(self, seconds: float) -> bool:
+        """Sleep until woken, at most `seconds`; whether it was woken."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    # ---- hearing
+
+    async def _hear_change(self, msg: Msg) -> None:
+        try:
+            told = decode_topology(msg.data)
+        except Undecodable as error:
+            log.warning("%s: skipped a change that cannot be read: %s", msg.subject, error)
+            return
+        self._tell(self._census.take(told, self._clock()))
+
+    async def _hear_service_mark(self, msg: Msg) -> None:
+        try:
+            mark = decode_service_mark(msg.data)
+        except Undecodable as error:
+            log.warning("%s: skipped a mark that cannot be read: %s", msg.subject, error)
+            return
+        self._tell(self._census.service_mark(subjects.service_of_mark(msg.subject), mark, self._clock()))
+
+    def _hear_namespace_mark(self, mark: NamespaceMark) -> None:
+        self._tell(self._census.namespace_mark(mark, self._clock()))
+
+    def _when_connected(self) -> None:
+        if self._subscriptions:
+            self._census.reconnected()
+        self._wake.set()
+
+    def _tell(self, changes: list[Change]) -> None:
+        """Hand changes to every reader, and see whether the census wants something read."""
+        if changes:
+            self._memo.clear()
+            for reader in self._readers:
+                for change in changes:
+                    seen = change if self.capability is None else seen_with(self.capability, change)
+                    if seen is not None:
+                        reader.add(seen)
+        if self._census.wanted:
+            self._wake.set()

@@ -1,0 +1,48 @@
+"""What the clients can raise, below `adsum.events.errors.AdsumError`.
+
+AdsumError
+├── NotLoaded               a directory was asked before it knew anything: unknown, not empty
+└── LifeEnded               a registration is over, its block was left
+    ├── Superseded          another process registered the same instance id later
+    └── Removed             an operator removed the instance: stay away
+"""
+
+from __future__ import annotations
+
+from adsum.events.errors import AdsumError
+from adsum.events.names import Key
+
+__all__ = ["LifeEnded", "NotLoaded", "Removed", "Superseded"]
+
+
+class NotLoaded(AdsumError):
+    """The directory has not been loaded yet, so it cannot tell who is there. It goes on trying by itself."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"the directory of {what} is not loaded yet: who is there is unknown, which is not nobody")
+
+
+class LifeEnded(AdsumError):
+    """A registration is over; nothing more can be said of it. `term` is the life that ended."""
+
+    def __init__(self, key: Key, term: str, why: str = "its block was left") -> None:
+        self.key, self.term, self.why = key, term, why
+        super().__init__(f"{key}: {why}")
+
+
+class Superseded(LifeEnded):
+    """Another process registered the same instance id later; `by` is its term. The later one wins."""
+
+    def __init__(self, key: Key, term: str, by: str) -> None:
+        self.by = by
+        super().__init__(key, term, f"superseded by a later registration of the same id (term {by})")
+
+
+class Removed(LifeEnded):
+    """An operator, `by`, removed the instance for `reason`. It must not come back by itself."""
+
+    def __init__(self, key: Key, term: str, by: str, reason: str) -> None:
+        self.by, self.reason = by, reason
+        told = f": {reason}" if reason else ""
+        super().__init__(key, term, f"removed by operator {by or '(unnamed)'}{told}")

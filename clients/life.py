@@ -1,0 +1,231 @@
+"""What the last word on an instance means for the registration that owns it. Pure: no clock, no socket.
+
+A registration lives one or more lives (terms), one after the other. `judge` says what to do about the last word on
+its subject; `next_event` what is still to be said so that the log says what the owner wants.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from adsum.events.description import Description
+from adsum.events.lifecycle import (
+    Author,
+    Deregistered,
+    Event,
+    Expired,
+    Health,
+    HealthChanged,
+    Mode,
+    ModeChanged,
+    Registered,
+    Updated,
+)
+from adsum.events.log import Word
+from adsum.events.signals import Instance
+
+__all__ = [
+    "Continue",
+    "Decision",
+    "Life",
+    "Register",
+    "Standing",
+    "Withdraw",
+    "Yield",
+    "begin",
+    "judge",
+    "next_event",
+    "standing_after",
+    "take_over",
+    "taken_from",
+]
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True):
+    """What a registration knows of its own lives.
+
+    `terms`: all it ever tried to begin. `current`: the one it lives, known to be in the log, begun at or before
+    sequence `begun`. `attempt`: one that was sent and not acknowledged. `look`: the sequence of the last word when it
+    first looked in this log (None: not yet), `met` that word's term. `fresh`: nothing of it can be in the log.
+    """
+
+    terms: tuple[str, ...] = ()
+    current: str = ""
+    begun: int = 0
+    attempt: str = ""
+    look: int | None = None
+    met: str = ""
+    fresh: bool = True
+
+    def looked(self, word: Word | None) -> Life:
+        """After a look; only the first one in a log counts."""
+        if self.look is not None:
+            return self
+        met = word.event.term if word is not None and word.event is not None else ""
+        return msgspec.structs.replace(self, look=word.sequence if word is not None else 0, met=met)
+
+    def attempting(self, term: str) -> Life:
+        """About to send the Registered of a new life."""
+        terms = self.terms if term in self.terms else (*self.terms, term)
+        return msgspec.structs.replace(self, terms=terms, attempt=term, current="")
+
+    def doubtful(self) -> Life:
+        """What was sent may be in the log: from here on it yields to whoever came after its first look."""
+        return msgspec.structs.replace(self, fresh=False)
+
+    def begun_at(self, term: str, sequence: int) -> Life:
+        """The life `term` is in the log."""
+        return msgspec.structs.replace(self, current=term, begun=sequence, attempt="", fresh=False)
+
+    def ended(self) -> Life:
+        """The current life is over; the next one is a re-registration."""
+        return msgspec.structs.replace(self, current="", attempt="", fresh=False)
+
+    def in_another_log(self) -> Life:
+        """The log became another one: what was said there before does not stop it, so it looks anew."""
+        return msgspec.structs.replace(self.ended(), look=None, met="", begun=0)
+
+
+class Register(NamedTuple):
+    """Begin a new life, on the condition that the last word is at sequence `after` (0: none)."""
+
+    after: int
+
+
+class Continue(NamedTuple):
+    """The life `term` is there; the last word on it is at sequence `after`."""
+
+    term: str
+    after: int
+
+
+class Yield(NamedTuple):
+    """A later registration of the same id, term `by`, has it."""
+
+    by: str
+
+
+class Withdraw(NamedTuple):
+    """An operator removed it."""
+
+    by: Author
+    reason: str
+
+
+Decision: TypeAlias = Register | Continue | Yield | Withdraw
+
+
+def judge(life: Life, word: Word | None) -> Decision:
+    """What the last word on the subject means for a registration that looked at least once (`Life.looked`)."""
+    if word is None:
+        return Register(0)
+    event, sequence = word.event, word.sequence
+    if event is None:  # nobody's: whatever it was, it ended nothing that we know of
+        return Continue(life.current, sequence) if life.current else Register(sequence)
+    if event.term in life.terms:
+        return _judge_own(life, event, sequence)
+    return Yield(event.term) if _came_later(life, event.term, sequence) else Register(sequence)
+
+
+def _judge_own(life: Life, event: Event, sequence: int) -> Decision:
+    match event:
+        case Deregistered(by=by, reason=reason) if by.kind == "operator":
+            return Withdraw(by, reason)
+        case Expired() | Deregistered():
+            return Register(sequence)
+        case _ if event.term in (life.current, life.attempt):
+            return Continue(event.term, sequence)
+        case _:
+            return Register(sequence)
+
+
+def _came_later(life: Life, term: str, sequence: int) -> bool:
+    """Whether a foreign term is one to yield to. Words are conditional, so a later word of another term than ours
+    (or than the one met at the first look) means that this term was registered later."""
+    if life.current and sequence > life.begun:
+        return True
+    return not life.fresh and sequence > (life.look or 0) and term != life.met
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """All that an owner says of its instance: as it should be, or as the log has it."""
+
+    description: Description
+    health: Health = "passing"
+    health_reason: str = ""
+    mode: Mode = "serving"
+    mode_reason: str = ""
+
+
+def begin(wanted: Standing, term: str, by: Author) -> Registered:
+    """The event that begins the life `term`."""
+    return Registered(id=term, term=term, by=by, instance=wanted.description, health=wanted.health, mode=wanted.mode)
+
+
+def next_event(wanted: Standing, said: Standing, term: str, id: str, by: Author) -> Event | None:
+    """The next event that brings the log nearer to what is wanted; None when it says so already."""
+    if wanted.description != said.description:
+        return Updated(id=id, term=term, by=by, instance=wanted.description)
+    if (wanted.health, wanted.health_reason) != (said.health, said.health_reason):
+        return HealthChanged(id=id, term=term, by=by, health=wanted.health, reason=wanted.health_reason)
+    if (wanted.mode, wanted.mode_reason) != (said.mode, said.mode_reason):
+        return ModeChanged(id=id, term=term, by=by, mode=wanted.mode, reason=wanted.mode_reason)
+    return None
+
+
+def standing_after(said: Standing | None, event: Event) -> Standing | None:
+    """What the log says once `event` is in it; None while no life was begun."""
+    if isinstance(event, Registered):
+        return Standing(description=event.instance, health=event.health, mode=event.mode)
+    if said is None:
+        return None
+    replace = msgspec.structs.replace
+    match event:
+        case Updated(instance=description):
+            return replace(said, description=description)
+        case HealthChanged(health=health, reason=reason):
+            return replace(said, health=health, health_reason=reason)
+        case ModeChanged(mode=mode, reason=reason):
+            return replace(said, mode=mode, mode_reason=reason)
+        case _:
+            return said
+
+
+def take_over(wanted: Standing, said: Standing, event: Event) -> tuple[Standing, Standing]:
+    """(wanted, said) after a word on the own life that an operator said: it becomes the owner's own will.
+
+    A change of the owner's that is still to be said stands: it will be the later word.
+    """
+    if event.by.kind != "operator":
+        return wanted, said
+    replace = msgspec.structs.replace
+    match event:
+        case HealthChanged(health=health, reason=reason):
+            if (wanted.health, wanted.health_reason) == (said.health, said.health_reason):
+                wanted = replace(wanted, health=health, health_reason=reason)
+            return wanted, replace(said, health=health, health_reason=reason)
+        case ModeChanged(mode=mode, reason=reason):
+            if (wanted.mode, wanted.mode_reason) == (said.mode, said.mode_reason):
+                wanted = replace(wanted, mode=mode, mode_reason=reason)
+            return wanted, replace(said, mode=mode, mode_reason=reason)
+        case _:
+            return wanted, said
+
+
+def taken_from(wanted: Standing, said: Standing, told: Instance) -> tuple[Standing, Standing]:
+    """(wanted, said) after the projector told of the own life at a revision above all that the owner said of it.
+
+    The last word in the log is one word only; where an operator said two, the state tells of both.
+    """
+    replace = msgspec.structs.replace
+    if told.health != said.health:
+        if wanted.health == said.health:
+            wanted = replace(wanted, health=told.health, health_reason=told.reason)
+        said = replace(said, health=told.health, health_reason=told.reason)
+    if told.mode != said.mode:
+        if wanted.mode == said.mode:
+            wanted = replace(wanted, mode=told.mode, mode_reason=told.reason)
+        said = replace(said, mode=told.mode, mode_reason=told.reason)
+    return wanted, said

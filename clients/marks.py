@@ -1,0 +1,57 @@
+"""The namespace's marks: one subscription of a registry, handed to everybody in it who listens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from adsum.events import subjects
+from adsum.events.broker import Broker
+from adsum.events.codec import decode_namespace_mark
+from adsum.events.errors import Undecodable
+from adsum.events.signals import NamespaceMark
+
+__all__ = ["Marks"]
+
+log = logging.getLogger("adsum.directory")
+
+
+class Marks:
+    """Listeners are plain functions; they must not raise."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker, self._subject = broker, subjects.namespace_mark(namespace)
+        self._listeners: dict[int, Callable[[NamespaceMark], None]] = {}
+        self._next = 0
+        self._subscription: Subscription | None = None
+        self._subscribing = asyncio.Lock()
+
+    def listen(self, listener: Callable[[NamespaceMark], None]) -> Callable[[], None]:
+        """Hand every mark to `listener`; gives back a function that ends it."""
+        number = self._next
+        self._next += 1
+        self._listeners[number] = listener
+
+        def forget() -> None:
+            self._listeners.pop(number, None)
+
+        return forget
+
+    async def subscribe(self) -> None:
+        """Make sure that marks are heard; to be called while connected. Raises BrokerUnavailable."""
+        async with self._subscribing:
+            if self._subscription is None:
+                self._subscription = await self._broker.subscribe(self._subject, self._hear)
+
+    async def _hear(self, msg: Msg) -> None:
+        try:
+            mark = decode_namespace_mark(msg.data)
+        except Undecodable as error:
+            log.warning("%s: skipped a mark that cannot be read: %s", msg.subject, error)
+            return
+        for listener in list(self._listeners.values()):
+            listener(mark)

@@ -1,0 +1,320 @@
+"""The one task that owns everything said about an instance: it brings the log to say what the owner wants.
+
+It is woken by the owner, by hints (a change or a mark that tells of something unknown to it) and by reconnects; once
+a TTL it looks at the last word by itself. What a word means is decided in `life`; here is only the doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from adsum.events.broker import Broker
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch, Unacknowledged
+from adsum.events.ids import new_id
+from adsum.events.lifecycle import Author, Deregistered, Event, Registered
+from adsum.events.log import Outrun, Word, last_word, say
+from adsum.events.names import Key
+from adsum.events.signals import Instance, Topology
+from adsum.events.streams import read_epoch
+
+from .errors import LifeEnded, Removed, Superseded
+from .life import (
+    Continue,
+    Life,
+    Register,
+    Standing,
+    Withdraw,
+    Yield,
+    begin,
+    judge,
+    next_event,
+    standing_after,
+    take_over,
+    taken_from,
+)
+from .notice import Notice
+from .outage import Outage
+
+__all__ = ["Reconciler"]
+
+GOODBYE_LIMIT = 4.0
+"""Seconds that leaving may take."""
+
+CONNECT_LIMIT = 1.0
+"""Seconds without a connection that are no trouble worth a word: it has only just begun."""
+
+log = logging.getLogger("adsum.registration")
+
+
+class Reconciler:
+    """`wanted` is what the owner wants said. `given`: the id was given, so somebody may have had it before.
+
+    Called back: `prepare` before each pass, connected; `complete` fills in what only a standing connection tells (the
+    host); `begun` when a life is in the log. `notice` tells of every change of `term`, `end` and `settled`.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        key: Key,
+        wanted: Standing,
+        by: Author,
+        *,
+        given: bool,
+        prepare: Callable[[], Awaitable[None]],
+        complete: Callable[[Standing], Standing],
+        begun: Callable[[], None],
+    ) -> None:
+        self.key, self.wanted, self.notice = key, wanted, Notice()
+        self.said: Standing | None = None
+        self.term = ""
+        self.end: LifeEnded | None = None
+        self.told: Topology | None = None
+        self.asked = self.settled = 0
+        self._broker, self._by = broker, by
+        self._prepare, self._complete, self._when_begun = prepare, complete, begun
+        self._life = Life() if given else Life().looked(None)
+        self._epoch = ""
+        self._after = 0
+        self._pending: tuple[Registered, int] | None = None
+        self._begin_after: int | None = None if given else 0
+        self._look_due, self._epoch_due, self._told_due = given, True, False
+        self._wake, self._leaving = asyncio.Event(), asyncio.Event()
+        self.outage = Outage(log, str(key), wanted.description.ttl)
+
+    @property
+    def registered(self) -> bool:
+        """Whether a life is in the log, as far as is known, and none is being begun."""
+        return self.end is None and bool(self._life.current)
+
+    def want(self, wanted: Standing) -> int:
+        """Change what is wanted; the number that `settled` reaches once the log says so."""
+        self.wanted = wanted
+        self.asked += 1
+        self._wake.set()
+        return self.asked
+
+    def leave(self) -> None:
+        """Say goodbye and end."""
+        self._leaving.set()
+        self._wake.set()
+
+    def reconnected(self) -> None:
+        """Anything may have happened meanwhile."""
+        self._look_due = self._epoch_due = True
+        self._wake.set()
+
+    def hint_epoch(self, epoch: str) -> None:
+        """Somebody spoke of an epoch; one above ours means that the log may be another one."""
+        if self._epoch and epoch > self._epoch:
+            self._epoch_due = True
+            self._wake.set()
+
+    def hint(self, told: Topology) -> None:
+        """The projector told of this instance. Only a hint: the log is asked."""
+        self.told = told
+        self.hint_epoch(told.epoch)
+        known = told.term == self._life.current and told.revision <= self._after
+        if not known:
+            self._look_due = True
+        if not known or told.revision == self._after:
+            self._told_due = True
+            self._wake.set()
+        self.notice.tell()
+
+    async def run(self) -> None:
+        """Until the life was ended by others, or `leave` was called and goodbye said as well as could be."""
+        loop = asyncio.get_running_loop()
+        while self.end is None and not self._leaving.is_set():
+            self._wake.clear()
+            try:
+                await self._reconcile()
+            except (BrokerUnavailable, BrokerRefused, StreamMismatch) as error:
+                await self._sleep(self.outage.failed(error, loop.time()))
+            else:
+                self.outage.over(loop.time())
+                if self.end is None and not await self._sleep(self.wanted.description.ttl * random.uniform(0.75, 1)):
+                    self._look_due = True
+        if self.end is None:
+            await self._say_goodbye()
+
+    async def _sleep(self, seconds: float) -> bool:
+        """Sleep until woken, at most `seconds`; whether it was woken."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _reconcile(self) -> None:
+        """One pass: when it returns, the log says what is wanted, or the life is over."""
+        if not self._broker.connected:
+            await self._broker.ready(CONNECT_LIMIT)
+        await self._prepare()
+        while self.end is None and not self._leaving.is_set():
+            asked = self.asked
+            self.wanted = self._complete(self.wanted)
+            if self._epoch_due:
+                await self._settle_epoch()
+            elif self._look_due:
+                await self._look()
+            elif self._begin_after is not None:
+                await self._begin(self._begin_after)
+            elif self._told_due:
+                self._hear_told()
+            elif (event := self._unsaid()) is not None:
+                await self._say(event)
+            else:
+                self.settled = asked
+                self.notice.tell()
+                return
+
+    def _unsaid(self) -> Event | None:
+        assert self.said is not None  # a life that was begun was begun by a Registered of ours
+        return next_event(self.wanted, self.said, self._life.current, new_id(), self._by)
+
+    async def _settle_epoch(self) -> None:
+        """Learn the log's epoch; in another one everything is said anew, spread over a heartbeat."""
+        epoch = await read_epoch(self._broker)
+        if self._epoch and epoch != self._epoch:
+            log.warning(
+                "%s: the log is another one (epoch %s, was %s): registering again", self.key, epoch, self._epoch
+            )
+            self._life = self._life.in_another_log()
+            self._pending, self._look_due = None, True
+            self._epoch = epoch
+            await self._rest(random.uniform(0, self.wanted.description.heartbeat))
+        self._epoch, self._epoch_due = epoch, False
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep, except that leaving cuts it short."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._leaving.wait()
+        except TimeoutError:
+            return
+
+    async def _look(self) -> None:
+        word = await last_word(self._broker, self.key)
+        self._look_due = False
+        await self._act(word)
+
+    async def _act(self, word: Word | None) -> None:
+        """Do what the last word means."""
+        self._life = self._life.looked(word)
+        decision = judge(self._life, word)
+        if isinstance(decision, Yield) and await self._in_another_log():
+            return
+        match decision:
+            case Register(after=after):
+                self._lose(word, after)
+            case Continue(term=term, after=after):
+                self._go_on(term, after, word)
+            case Yield(by=by):
+                self._end(Superseded(self.key, self.term, by))
+            case Withdraw(by=by, reason=reason):
+                self._end(Removed(self.key, self.term, by.name, reason))
+
+    async def _in_another_log(self) -> bool:
+        """Whether the word just read was said in another log than the one this life was begun in."""
+        before = self._epoch
+        await self._settle_epoch()
+        return bool(before) and self._epoch != before
+
+    def _lose(self, word: Word | None, after: int) -> None:
+        if self._life.current:
+            said = type(word.event).__name__ if word is not None and word.event is not None else "nothing"
+            log.warning("%s: the life %s is over (%s), registering again", self.key, self._life.current, said)
+            self._life = self._life.ended()
+        self._begin_after = after
+        self.notice.tell()
+
+    def _go_on(self, term: str, after: int, word: Word | None) -> None:
+        if term == self._life.attempt and self._pending is not None:
+            self._adopt(self._pending[0], after)
+        self._after = after
+        if word is not None and word.event is not None and self.said is not None:
+            self.wanted, self.said = take_over(self.wanted, self.said, word.event)
+
+    def _hear_told(self) -> None:
+        """What operators said of this life, as the projector tells it; nothing of ours is on the way now."""
+        self._told_due = False
+        told = self.told
+        if not isinstance(told, Instance) or self.said is None:
+            return
+        if told.term == self._life.current and told.epoch == self._epoch and told.revision >= self._after:
+            self.wanted, self.said = taken_from(self.wanted, self.said, told)
+
+    async def _begin(self, after: int) -> None:
+        """Say Registered. What was sent and not acknowledged is sent again as it was, or it would be two lives."""
+        if self._pending is None or self._pending[1] != after:
+            self._pending = begin(self.wanted, new_id(), self._by), after
+        event = self._pending[0]
+        self._life = self._life.attempting(event.term)
+        try:
+            sequence = await say(self._broker, self.key, event, after)
+        except Outrun as outrun:
+            await self._act(outrun.last)
+            return
+        except Unacknowledged:
+            self._life = self._life.doubtful()
+            self._look_due = True
+            raise
+        except (BrokerUnavailable, BrokerRefused):
+            self._look_due = True
+            raise
+        self._adopt(event, sequence)
+
+    def _adopt(self, event: Registered, sequence: int) -> None:
+        self._life = self._life.begun_at(event.term, sequence)
+        self._pending, self._begin_after = None, None
+        self.said, self.term, self._after = standing_after(None, event), event.term, sequence
+        log.info("%s: registered at revision %d, term %s", self.key, sequence, event.term)
+        self.notice.tell()
+        self._when_begun()
+
+    async def _say(self, event: Event) -> None:
+        try:
+            self._after = await say(self._broker, self.key, event, self._after)
+        except Outrun as outrun:
+            await self._act(outrun.last)
+            return
+        except (BrokerUnavailable, BrokerRefused):
+            self._look_due = True
+            raise
+        self.said = standing_after(self.said, event)
+
+    def _end(self, end: LifeEnded) -> None:
+        log.error("%s", end)
+        self.end = end
+        self.notice.tell()
+
+    async def _say_goodbye(self) -> None:
+        """Say Deregistered, if there is a life to end. Bounded; what cannot be said the reaper finds out."""
+        try:
+            async with asyncio.timeout(GOODBYE_LIMIT):
+                while self._life.current or self._life.attempt:
+                    if await self._try_goodbye():
+                        return
+        except (TimeoutError, BrokerUnavailable, BrokerRefused) as error:
+            told = str(error) or f"no answer within {GOODBYE_LIMIT:g} s"
+            log.warning("%s: left without saying so, it will expire by itself: %s", self.key, told)
+
+    async def _try_goodbye(self) -> bool:
+        if not self._broker.connected:
+            await self._broker.ready(0)
+        if self._life.attempt:
+            await self._act(await last_word(self._broker, self.key))
+        if not self._life.current or self.end is not None:
+            return True
+        event = Deregistered(id=new_id(), term=self._life.current, by=self._by)
+        try:
+            await say(self._broker, self.key, event, self._after)
+        except Outrun as outrun:
+            await self._act(outrun.last)
+            return self.end is not None or not self._life.current
+        return True

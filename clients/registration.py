@@ -1,0 +1,304 @@
+"""A registration: the owner's side of one instance, for as long as its block runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from adsum.events import subjects
+from adsum.events.broker import Broker
+from adsum.events.codec import decode_topology
+from adsum.events.description import MAX_METADATA, Description, Endpoint, check_host, describe
+from adsum.events.errors import BrokerUnavailable, InvalidValue, Undecodable
+from adsum.events.lifecycle import Author, Health, Mode
+from adsum.events.names import Key, check_text
+from adsum.events.signals import Instance
+
+from .beating import Beats
+from .errors import LifeEnded, Removed
+from .life import Standing
+from .marks import Marks
+from .reconciler import Reconciler
+
+__all__ = ["Registration", "RegistrationState"]
+
+RegistrationState: TypeAlias = Literal["registering", "registered", "superseded", "removed", "closed"]
+CLOSE_LIMIT = 6.0
+"""Seconds that leaving the block may take at most."""
+TOLD_LIMIT = 2.0
+
+log = logging.getLogger("adsum.registration")
+
+
+class Registration:
+    """An async context manager, made by `Registry.register`. Inside the block the instance is registered and beats.
+
+    Entering waits at most `wait` seconds for the broker to acknowledge; then the block runs all the same and the
+    registration goes on behind, because a service must start while the registry is down. Whatever the owner changes
+    (`update`, `health`, `drain`, …) is its standing will: after an outage of any length the latest stands.
+    Leaving the block stops the beats and says goodbye, at most a few seconds.
+
+    If another process registers the same id later, or an operator removes the instance, the registration stops and
+    says so: `state`, `ended()`, `raise_if_ended()`, and a line in the log. The block itself goes on.
+    """
+
+    def __init__(
+        self, broker: Broker, marks: Marks, key: Key, wanted: Description, *, open_host: bool, given: bool, wait: float
+    ) -> None:
+        self._broker, self._marks, self._wait, self._open_host = broker, marks, wait, open_host
+        by = Author("owner", broker.name)
+        self._beats = Beats(broker, key, self._living, lambda: self.description.heartbeat)
+        self._reconciler = Reconciler(
+            broker,
+            key,
+            Standing(description=wanted),
+            by,
+            given=given,
+            prepare=self._listen,
+            complete=self._complete,
+            begun=self._beats.wake,
+        )
+        self._beating: asyncio.Task[None] | None = None
+        self._reconciling: asyncio.Task[None] | None = None
+        self._hints: Subscription | None = None
+        self._stack: AsyncExitStack | None = None
+        self._closed = False
+
+    # ---- what it is
+
+    @property
+    def key(self) -> Key:
+        """Namespace, service and id."""
+        return self._reconciler.key
+
+    @property
+    def id(self) -> str:
+        """The instance id."""
+        return self.key.id
+
+    @property
+    def term(self) -> str:
+        """The life that is lived, or was last; "" before the first one is acknowledged."""
+        return self._reconciler.term
+
+    @property
+    def state(self) -> RegistrationState:
+        """registering (also: again, after it expired), registered, superseded, removed, or closed: the block was left.
+
+        During an outage of the broker it is what it was before.
+        """
+        end = self._reconciler.end
+        if end is not None:
+            return "removed" if isinstance(end, Removed) else "superseded"
+        if self._closed:
+            return "closed"
+        return "registered" if self._reconciler.registered else "registering"
+
+    @property
+    def description(self) -> Description:
+        """What the instance says of itself. A host that was not given is "localhost" until the broker has told this
+        process's address, and follows it when the connection moves."""
+        return self._reconciler.wanted.description
+
+    @property
+    def standing(self) -> Standing:
+        """Description, health and mode as they should be: set by the owner, or taken over from an operator."""
+        return self._reconciler.wanted
+
+    # ---- waiting
+
+    async def registered(self, timeout: float | None = None) -> None:
+        """Wait until registered, at most `timeout` seconds. Raises BrokerUnavailable with the last error, LifeEnded."""
+        await self._reconciler.notice.until(lambda: self.state != "registering", timeout)
+        self.raise_if_ended()
+        if self.state == "registering":
+            raise BrokerUnavailable(f"{self.key}: not registered yet{self._why()}")
+
+    async def ended(self) -> LifeEnded:
+        """Wait until the life was ended by others, or the block was left; gives Superseded, Removed or LifeEnded."""
+        await self._reconciler.notice.until(lambda: self._end() is not None)
+        end = self._end()
+        assert end is not None
+        return end
+
+    def raise_if_ended(self) -> None:
+        """Raise Superseded, Removed, or LifeEnded once the block was left."""
+        end = self._end()
+        if end is not None:
+            raise end
+
+    # ---- what the owner changes
+
+    async def update(
+        self,
+        *,
+        endpoints: Iterable[Endpoint] | None = None,
+        capabilities: Iterable[str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        version: str | None = None,
+        zone: str | None = None,
+        weight: float | None = None,
+        heartbeat: float | None = None,
+        ttl: float | None = None,
+    ) -> bool:
+        """Describe the instance anew; what is not named stays. Whether it is in the log when this returns.
+
+        Waits at most the `wait` of the registration; False means that it goes on behind. Raises InvalidValue at
+        once, LifeEnded.
+        """
+        old = self.description
+        if endpoints is not None:
+            self._open_host = False
+        described = describe(
+            old.endpoints if endpoints is None else endpoints,
+            capabilities=old.capabilities if capabilities is None else capabilities,
+            metadata=old.metadata if metadata is None else metadata,
+            version=old.version if version is None else version,
+            zone=old.zone if zone is None else zone,
+            weight=old.weight if weight is None else weight,
+            heartbeat=old.heartbeat if heartbeat is None else heartbeat,
+            ttl=old.ttl if ttl is None else ttl,
+        )
+        return await self._want(msgspec.structs.replace(self.standing, description=described))
+
+    async def health(self, health: Health, reason: str = "") -> bool:
+        """Say how it is: passing, warning or critical (not to be called). Waits and raises like `update`."""
+        if health not in get_args(Health):
+            raise InvalidValue("health", health, f"must be one of {', '.join(get_args(Health))}")
+        check_text("reason", reason, MAX_METADATA)
+        return await self._want(msgspec.structs.replace(self.standing, health=health, health_reason=reason))
+
+    async def mode(self, mode: Mode, reason: str = "") -> bool:
+        """Serving, draining or maintenance (neither to be called). Waits and raises like `update`."""
+        if mode not in get_args(Mode):
+            raise InvalidValue("mode", mode, f"must be one of {', '.join(get_args(Mode))}")
+        check_text("reason", reason, MAX_METADATA)
+        return await self._want(msgspec.structs.replace(self.standing, mode=mode, mode_reason=reason))
+
+    async def serve(self, reason: str = "") -> bool:
+        """Take calls (again)."""
+        return await self.mode("serving", reason)
+
+    async def drain(self, reason: str = "", *, told: float = TOLD_LIMIT) -> bool:
+        """Take no new calls; then finish those in flight and leave the block.
+
+        Once it is in the log, waits at most `told` seconds more until the projector has told the directories, so
+        that callers that follow them stop before the process does.
+        """
+        said = await self.mode("draining", reason)
+        if said and told > 0:
+            await self._reconciler.notice.until(lambda: self._told_mode() == "draining", told)
+        return said
+
+    # ---- life
+
+    async def __aenter__(self) -> Registration:
+        if self._stack is not None:
+            raise RuntimeError("a registration is entered once; register again for another one")
+        async with AsyncExitStack() as stack:
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.push_async_callback(self._close)
+            stack.callback(self._broker.on_connect(self._when_connected))
+            stack.callback(self._marks.listen(lambda mark: self._reconciler.hint_epoch(mark.epoch)))
+            self._beating = tasks.create_task(self._beats.run(), name=f"{self.key}: heartbeats")
+            self._reconciling = tasks.create_task(self._reconciler.run(), name=f"{self.key}: reconciler")
+            await self._wait_a_little()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._stack is not None
+        return await self._stack.__aexit__(kind, error, trace)
+
+    async def _wait_a_little(self) -> None:
+        if self._wait <= 0:
+            return
+        if not await self._reconciler.notice.until(lambda: self.state != "registering", self._wait):
+            log.warning("%s: not registered within %g s%s; it goes on behind", self.key, self._wait, self._why())
+
+    async def _close(self) -> None:
+        """Beats first, then goodbye, then the hints: bounded, whatever the broker does."""
+        if self._beating is not None:
+            self._beating.cancel()
+        self._reconciler.leave()
+        if self._reconciling is not None:
+            _, late = await asyncio.wait([self._reconciling], timeout=CLOSE_LIMIT)
+            for task in late:
+                log.warning("%s: left without saying so, it will expire by itself", self.key)
+                task.cancel()
+        if self._hints is not None:
+            await self._broker.unsubscribe(self._hints)
+        self._closed = True
+        self._reconciler.notice.tell()
+
+    # ---- what the reconciler asks for
+
+    def _living(self) -> str:
+        """The term to beat for; "" once the life was ended by others."""
+        return "" if self._reconciler.end is not None else self.term
+
+    async def _listen(self) -> None:
+        """Hear hints: once, and not before the connection first stood (the driver forgets what came before)."""
+        if self._hints is None:
+            self._hints = await self._broker.subscribe(subjects.change(self.key), self._hear)
+            await self._marks.subscribe()
+
+    async def _hear(self, msg: Msg) -> None:
+        try:
+            self._reconciler.hint(decode_topology(msg.data))
+        except Undecodable as error:
+            log.warning("%s: skipped a change that cannot be read: %s", msg.subject, error)
+
+    def _complete(self, wanted: Standing) -> Standing:
+        """The host that was not given is this process's address on its connection to the broker."""
+        if not self._open_host:
+            return wanted
+        host = self._broker.local_host
+        if host is None:
+            raise BrokerUnavailable("the broker has not told which address this process has; give a host")
+        first, *others = wanted.description.endpoints
+        endpoints = (msgspec.structs.replace(first, host=check_host(host)), *others)
+        described = msgspec.structs.replace(wanted.description, endpoints=endpoints)
+        return msgspec.structs.replace(wanted, description=described)
+
+    def _when_connected(self) -> None:
+        self._reconciler.reconnected()
+        self._beats.wake()
+
+    # ---- helpers
+
+    async def _want(self, wanted: Standing) -> bool:
+        self.raise_if_ended()
+        number = self._reconciler.want(wanted)
+        settled = await self._reconciler.notice.until(
+            lambda: self._reconciler.settled >= number or self._end() is not None, self._wait
+        )
+        self.raise_if_ended()
+        if not settled:
+            log.warning(
+                "%s: a change is not in the log within %g s%s; it goes on behind", self.key, self._wait, self._why()
+            )
+        return settled
+
+    def _end(self) -> LifeEnded | None:
+        if self._reconciler.end is not None:
+            return self._reconciler.end
+        return LifeEnded(self.key, self.term) if self._closed else None
+
+    def _told_mode(self) -> Mode | None:
+        told = self._reconciler.told
+        return told.mode if isinstance(told, Instance) and told.term == self.term else None
+
+    def _why(self) -> str:
+        error = self._reconciler.outage.last_error
+        return f" ({error})" if error is not None else ""

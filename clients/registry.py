@@ -1,0 +1,164 @@
+"""`connect()`: one connection to the broker, from which registrations and directories are made."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+
+from adsum.events.broker import Broker, BrokerSettings
+from adsum.events.config import DEFAULT_POLL_INTERVAL
+from adsum.events.description import DEFAULT_HEARTBEAT, DEFAULT_TTL, Endpoint, describe
+from adsum.events.errors import InvalidValue
+from adsum.events.ids import new_id
+from adsum.events.names import Key, check_capability, check_label, check_text
+
+from .directory import Directory
+from .loading import Loading
+from .marks import Marks
+from .registration import Registration
+
+__all__ = ["Registry", "connect"]
+
+DEFAULT_WAIT = 5.0
+"""Seconds that entering a block, or changing something, waits before it goes on behind."""
+UNKNOWN_HOST = "localhost"
+
+
+def connect(
+    broker: str | BrokerSettings | None = None,
+    *,
+    namespace: str = "default",
+    name: str | None = None,
+    ping: float = 2.0,
+) -> Registry:
+    """The registry behind a broker: `async with connect("nats://127.0.0.1:4222") as registry: …`
+
+    `broker`: a URL (several with commas), or settings with credentials; None is nats://127.0.0.1:4222. Entering the
+    block returns at once, also when there is no broker: it connects behind, and tries for ever. `name` is this
+    process as the broker and the log name it (default: host/pid). `ping`: seconds between two pings, at most half
+    the shortest heartbeat that is registered over it, or a dead broker is noticed too late.
+    Raises InvalidValue for a namespace that is no DNS label; entering, for a URL or a file that cannot be used.
+    """
+    settings = (
+        broker if isinstance(broker, BrokerSettings) else BrokerSettings(url=broker) if broker else BrokerSettings()
+    )
+    called = check_text("name", name, 128) if name else f"{socket.gethostname()}/{os.getpid()}"
+    return Registry(settings, check_label("namespace", namespace), called, ping)
+
+
+class Registry:
+    """An async context manager; see `connect`. Leave the blocks of registrations and directories before its own."""
+
+    def __init__(self, settings: BrokerSettings, namespace: str, name: str, ping: float) -> None:
+        self.namespace = namespace
+        self._settings, self._name, self._ping = settings, name, ping
+        self._broker: Broker | None = None
+        self._marks: Marks | None = None
+        self._loading: Loading | None = None
+        self._stack = AsyncExitStack()
+
+    @property
+    def broker(self) -> Broker:
+        """The connection, for what has no method here. Raises RuntimeError outside the block."""
+        if self._broker is None:
+            raise RuntimeError("enter the registry first: async with connect(…) as registry")
+        return self._broker
+
+    def register(
+        self,
+        service: str,
+        *,
+        port: int | None = None,
+        host: str | None = None,
+        id: str | None = None,
+        protocol: str = "http",
+        endpoints: Iterable[Endpoint] | None = None,
+        capabilities: Iterable[str] = (),
+        metadata: Mapping[str, str] | None = None,
+        version: str = "",
+        zone: str = "",
+        weight: float = 1.0,
+        heartbeat: float = DEFAULT_HEARTBEAT,
+        ttl: float = DEFAULT_TTL,
+        wait: float = DEFAULT_WAIT,
+    ) -> Registration:
+        """Register an instance of `service` for as long as a block runs:
+
+            async with registry.register("orders", port=8080, capabilities=["payments"]) as me: …
+
+        Give `port` (with `host`, by default this process's address on its connection to the broker, and
+        `protocol`) or `endpoints`. `id`: a new UUIDv7 unless given; a given one takes over from whoever has it.
+        `heartbeat`, `ttl`: seconds; silent for a TTL it is stale, for two it is gone. `wait`: seconds, see
+        Registration. Raises InvalidValue before anything is sent.
+        """
+        given = tuple(endpoints) if endpoints is not None else ()
+        if given and (port is not None or host is not None):
+            raise InvalidValue("endpoints", len(given), "give either endpoints or a port and a host")
+        if not given:
+            if port is None:
+                raise InvalidValue("port", port, "give a port, or endpoints")
+            given = (Endpoint(host=UNKNOWN_HOST if host is None else host, port=port, protocol=protocol),)
+        described = describe(
+            given,
+            capabilities=capabilities,
+            metadata=metadata,
+            version=version,
+            zone=zone,
+            weight=weight,
+            heartbeat=heartbeat,
+            ttl=ttl,
+        )
+        key = Key(
+            self.namespace, check_label("service", service), check_label("instance id", new_id() if id is None else id)
+        )
+        broker, marks, _ = self._entered()
+        open_host = endpoints is None and host is None
+        return Registration(broker, marks, key, described, open_host=open_host, given=id is not None, wait=wait)
+
+    def directory(
+        self,
+        *services: str,
+        capability: str | None = None,
+        poll_interval: float = DEFAULT_POLL_INTERVAL,
+        wait: float = DEFAULT_WAIT,
+    ) -> Directory:
+        """A local copy of who is there, for as long as a block runs:
+
+            async with registry.directory("orders") as orders: …
+
+        Of the named services; with none, of the whole namespace. With `capability` only instances that have it are
+        shown. `poll_interval`: seconds without any mark after which it reads anew by itself. `wait`: seconds that
+        entering waits for the first load. Raises InvalidValue.
+        """
+        names = tuple(dict.fromkeys(check_label("service", service) for service in services))
+        if capability is not None:
+            check_capability(capability)
+        if poll_interval <= 0:
+            raise InvalidValue("poll_interval", poll_interval, "must be a positive number of seconds")
+        broker, marks, loading = self._entered()
+        return Directory(
+            broker, marks, loading, self.namespace, names, capability=capability, poll_interval=poll_interval, wait=wait
+        )
+
+    def _entered(self) -> tuple[Broker, Marks, Loading]:
+        broker = self.broker
+        assert self._marks is not None
+        assert self._loading is not None
+        return broker, self._marks, self._loading
+
+    async def __aenter__(self) -> Registry:
+        if self._broker is not None:
+            raise RuntimeError("a registry is entered once; connect again for another one")
+        self._broker = Broker.open(self._settings, self._name, ping=self._ping)
+        self._stack.push_async_callback(self._broker.close)
+        self._marks = Marks(self._broker, self.namespace)
+        self._loading = Loading(self._broker)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
