@@ -1,0 +1,137 @@
+"""The streams on a real server: created once, compared ever after, never changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from nats.aio.msg import Msg
+from nats.js.api import DiscardPolicy, PersistMode, StorageType, StreamConfig
+
+from adsum.events import streams, subjects
+from adsum.events.broker import Broker, BrokerSettings
+from adsum.events.codec import decode_topology, encode
+from adsum.events.errors import BrokerRefused, StreamMismatch
+from adsum.events.ids import is_uuid7, new_id
+from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, definitions, ensure_streams, read_epoch
+from adsum.projector.embedded import EmbeddedBroker
+from tests.unit.samples import PRESENT
+from tests.waiting import until
+
+
+@pytest.fixture
+async def bare(nats: EmbeddedBroker) -> AsyncIterator[Broker]:
+    """A connection to a broker on which no adsumd has run."""
+    connection = Broker.open(BrokerSettings(url=nats.url), "test")
+    await connection.ready(10)
+    yield connection
+    await connection.close()
+
+
+async def test_created_once_and_then_found(bare: Broker) -> None:
+    epoch = await ensure_streams(bare)
+    assert is_uuid7(epoch)
+    assert await ensure_streams(bare) == epoch
+    assert await read_epoch(bare) == epoch
+    for name in (EVENTS, BEATS, TOPOLOGY):
+        assert await bare.stream_info(name) is not None
+
+
+async def test_a_new_log_has_an_epoch_above_all_seen(bare: Broker) -> None:
+    seen = ("fe000000-0000-7000-8000-000000000000", new_id())
+    assert await ensure_streams(bare, epochs_seen=seen) > max(seen)
+
+
+async def test_many_daemons_at_once_agree(nats: EmbeddedBroker) -> None:
+    brokers = [Broker.open(BrokerSettings(url=nats.url), f"daemon {number}") for number in range(6)]
+    await asyncio.gather(*(broker.ready(10) for broker in brokers))
+    epochs = await asyncio.gather(*(ensure_streams(broker) for broker in brokers))
+    assert len(set(epochs)) == 1
+    await asyncio.gather(*(broker.close() for broker in brokers))
+
+
+async def test_without_a_log_there_is_no_epoch(bare: Broker) -> None:
+    with pytest.raises(BrokerRefused, match="no adsumd has run"):
+        await read_epoch(bare)
+
+
+CHANGED: list[tuple[str, str, dict[str, object]]] = [
+    (EVENTS, "max_age", {"max_age": 3600.0}),
+    (EVENTS, "max_msgs", {"max_msgs": 1000}),
+    (EVENTS, "max_bytes", {"max_bytes": 1_000_000}),
+    (EVENTS, "max_msgs_per_subject", {"max_msgs_per_subject": 5}),
+    (EVENTS, "max_msg_size", {"max_msg_size": 1024}),
+    (EVENTS, "max_consumers", {"max_consumers": 3}),
+    (EVENTS, "deny_delete", {"deny_delete": False}),
+    (EVENTS, "deny_purge", {"deny_purge": False}),
+    (EVENTS, "no_ack", {"no_ack": True}),
+    (EVENTS, "subjects", {"subjects": ["adsum.v1.default.event.*.*"]}),
+    (EVENTS, "storage", {"storage": StorageType.MEMORY}),
+    (EVENTS, "discard", {"discard": DiscardPolicy.NEW}),
+    (EVENTS, "persist_mode", {"persist_mode": PersistMode.ASYNC}),
+    (EVENTS, "allow_direct", {"allow_direct": True}),
+    (BEATS, "subjects", {"subjects": [subjects.ALL_BEATS]}),
+    (BEATS, "max_age", {"max_age": 600.0}),
+    (BEATS, "persist_mode", {"persist_mode": None}),
+    (TOPOLOGY, "republish", {"republish": None}),
+    (TOPOLOGY, "allow_msg_ttl", {"allow_msg_ttl": False}),
+    (TOPOLOGY, "allow_direct", {"allow_direct": False}),
+    (TOPOLOGY, "max_msgs_per_subject", {"max_msgs_per_subject": 2}),
+]
+
+
+@pytest.mark.parametrize(("stream", "field", "other"), CHANGED, ids=lambda value: str(value)[:20])
+async def test_one_that_exists_with_other_settings_is_told_by_field(
+    bare: Broker, stream: str, field: str, other: dict[str, object]
+) -> None:
+    wanted = next(wanted for wanted in definitions() if wanted.name == stream)
+    await bare.create_stream(replace(wanted, **other))
+    with pytest.raises(StreamMismatch) as caught:
+        await ensure_streams(bare)
+    assert caught.value.stream == stream
+    assert [difference[0] for difference in caught.value.differences] == [field]
+    found = await bare.stream_info(stream)
+    assert found is not None
+    assert [name for name, _, _ in streams.compare(found.config, wanted)] == [field]
+
+
+async def test_a_log_without_an_epoch_is_not_ours(bare: Broker) -> None:
+    await bare.create_stream(definitions()[0])
+    with pytest.raises(StreamMismatch, match="adsum-epoch"):
+        await ensure_streams(bare)
+
+
+async def test_a_foreign_stream_over_our_subjects_is_refused(bare: Broker) -> None:
+    await bare.create_stream(StreamConfig(name="EVERYTHING", subjects=["adsum.>"], storage=StorageType.MEMORY))
+    with pytest.raises(BrokerRefused, match="create stream ADSUM_EVENTS: subjects overlap"):
+        await ensure_streams(bare)
+
+
+async def test_more_replicas_than_servers_is_refused(bare: Broker) -> None:
+    with pytest.raises(BrokerRefused, match="create stream ADSUM_EVENTS: replicas > 1 not supported"):
+        await ensure_streams(bare, replicas=3)
+
+
+async def test_a_stored_state_is_told_as_a_change(broker: Broker) -> None:
+    heard: list[Msg] = []
+
+    async def hear(msg: Msg) -> None:
+        heard.append(msg)
+
+    await broker.subscribe(subjects.changes("default", "orders"), hear)
+    sequence = await broker.store(TOPOLOGY, subjects.topology(PRESENT.key), encode(PRESENT), {})
+    [msg] = await until(lambda: heard)
+    assert msg.subject == subjects.change(PRESENT.key)
+    assert decode_topology(msg.data) == PRESENT
+    assert msg.headers is not None
+    assert msg.headers["Nats-Sequence"] == str(sequence)
+
+
+async def test_only_the_last_state_of_each_instance_is_kept(broker: Broker) -> None:
+    for _ in range(3):
+        await broker.store(TOPOLOGY, subjects.topology(PRESENT.key), encode(PRESENT), {})
+    info = await broker.stream_info(TOPOLOGY)
+    assert info is not None
+    assert (info.state.messages, info.state.last_seq) == (1, 3)
