@@ -8,6 +8,7 @@ import sys
 from types import TracebackType
 
 import click
+
 from adsum.events.errors import AdsumError, BrokerUnavailable, InvalidValue
 from adsum.events.reader import ReaderLost
 

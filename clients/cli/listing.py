@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import click
+
 from adsum.events.names import check_capability, check_label
 from adsum.events.signals import Instance
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import msgspec
+
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_event

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import click
+
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology

@@ -13,12 +13,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 import msgspec
+
 from adsum.events.broker import DEFAULT_URL, BrokerSettings
 from adsum.events.config import Config, load_config
 from adsum.events.durations import parse_duration
 from adsum.events.names import check_label
 
-__all__ = ["DURATION", "Where", "broker_options", "json_option", "pass_where"]
+__all__ = ["DURATION", "DURATION_OR_ZERO", "Where", "broker_options", "json_option", "pass_where"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,12 +49,18 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
+    def __init__(self, zero: bool = False) -> None:
+        self._zero = zero
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The seconds that `value` means."""
+        if self._zero and str(value) in ("0", "0s"):
+            return 0.0
         return parse_duration(value, _name_of(param))
 
 
 DURATION = Duration()
+DURATION_OR_ZERO = Duration(zero=True)
 
 
 def broker_options(command: F) -> F:

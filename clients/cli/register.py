@@ -1,6 +1,143 @@
+"""`adsum register`: a program of any language, or something that runs elsewhere, in the registry."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
 import click
 
+from adsum.events.description import MIN_HEARTBEAT, Endpoint, describe
+from adsum.events.errors import InvalidValue
+from adsum.events.names import check_label
 
-@click.command()
-def register() -> None:
-    """x"""
+from .options import DURATION, DURATION_OR_ZERO, Where, broker_options, pass_where
+from .presence import Plan
+from .session import heard, run
+from .wrapper import keep, wrap
+
+__all__ = ["register"]
+
+COMMAND = "adsum.command"
+
+
+class _WithCommand(click.Command):
+    """Everything after the first "--" is the command, whatever it looks like; only there can one stand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the command off before click looks at the rest."""
+        own, command = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, None)
+        if command == []:
+            raise click.UsageError("there is no COMMAND after '--'.", ctx)
+        ctx.meta[COMMAND] = command
+        return super().parse_args(ctx, own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show it in the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND ARG...]"]
+
+
+@click.command(cls=_WithCommand, short_help="Run a program and keep it registered while it lives.")
+@click.argument("service")
+@click.option("--port", type=int, required=True, metavar="P", help="Where it listens.")
+@click.option("--host", metavar="H", help="Where others reach it.  [default: this machine, as the broker sees it]")
+@click.option("--id", metavar="ID", help="Its id; the later start of an id wins.  [default: a new UUIDv7]")
+@click.option("--capability", "capabilities", metavar="C", multiple=True, help="What it can do; may be repeated.")
+@click.option("--meta", "metadata", metavar="K=V", multiple=True, help="A fact for others; may be repeated.")
+@click.option("--protocol", metavar="NAME", default="tcp", help="http, grpc, redis, …  [default: tcp]")
+@click.option("--version", metavar="TEXT", default="", help="The version that runs.")
+@click.option("--zone", metavar="TEXT", default="", help="Where it runs, for callers that prefer a near one.")
+@click.option("--weight", metavar="W", type=float, default=1.0, help="Its share of calls; 0 for none.  [default: 1]")
+@click.option("--ttl", metavar="TIME", type=DURATION, help="Silence after which it counts as stale.  [default: 15s]")
+@click.option("--heartbeat", metavar="TIME", type=DURATION, help="Between two beats.  [default: 5s, at most ttl/3]")
+@click.option("--no-wait", is_flag=True, help="Register at once, not only when COMMAND accepts connections.")
+@click.option(
+    "--drain-wait",
+    metavar="TIME",
+    type=DURATION_OR_ZERO,
+    default="1s",
+    help="Between draining and stopping, for callers to hear of it.  [default: 1s]",
+)
+@broker_options
+@pass_where
+@click.pass_context
+def register(ctx: click.Context, where: Where, /, **options: Any) -> int:
+    """Run COMMAND, register it as an instance of SERVICE once its port accepts connections, and deregister it when
+    it ends. Without COMMAND: keep registered, until stopped, what runs elsewhere (its port is not tried).
+
+    COMMAND keeps this terminal and starts whether or not there is a broker. On SIGTERM it is drained, deregistered
+    and then sent SIGTERM itself; a second signal cuts that short. SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When it
+    is superseded by a later start of the same id, or an operator deregisters it, it goes on unregistered. It is
+    killed when adsum itself is killed (Linux); the entry then lapses by itself.
+
+    Ends with COMMAND's exit code, 128 + n after signal n; 127 if there is no COMMAND, 126 if it cannot be run.
+
+    \b
+    Examples:
+      adsum register web --port 8000 --protocol http -- python -m http.server 8000
+      adsum register cache --port 6379 --id cache-1 --ttl 3s -- redis-server --port 6379
+      adsum register mail --host smtp.example.com --port 25
+    """
+    command: list[str] | None = ctx.meta[COMMAND]
+    plan = _plan(where, **options)
+    heard(logging.WARNING)
+    return run(wrap(where, plan, command) if command else keep(where, plan))
+
+
+def _plan(
+    where: Where,
+    *,
+    service: str,
+    port: int,
+    host: str | None,
+    id: str | None,
+    capabilities: tuple[str, ...],
+    metadata: tuple[str, ...],
+    protocol: str,
+    version: str,
+    zone: str,
+    weight: float,
+    ttl: float | None,
+    heartbeat: float | None,
+    no_wait: bool,
+    drain_wait: float,
+) -> Plan:
+    """All options checked, so that nothing is started that could not be registered. Raises InvalidValue."""
+    check_label("service", service)
+    if id is not None:
+        check_label("id", id)
+    lease = _lease(where, heartbeat, ttl)
+    described = describe(
+        [Endpoint(host=host or "localhost", port=port, protocol=protocol)],
+        capabilities=capabilities,
+        metadata=dict(_pair(text) for text in metadata),
+        version=version,
+        zone=zone,
+        weight=weight,
+        heartbeat=lease[0],
+        ttl=lease[1],
+    )
+    return Plan(
+        service=service,
+        id=id,
+        host=described.endpoints[0].host if host is not None else None,
+        described=described,
+        wait_for_port=not no_wait,
+        drain_wait=drain_wait,
+    )
+
+
+def _lease(where: Where, heartbeat: float | None, ttl: float | None) -> tuple[float, float]:
+    """(heartbeat, ttl): what was not given follows from what was, three beats a TTL, and the configuration."""
+    if ttl is None:
+        ttl = where.config.ttl if heartbeat is None else max(where.config.ttl, 3 * heartbeat)
+    if heartbeat is None:
+        heartbeat = max(MIN_HEARTBEAT, min(where.config.heartbeat_interval, ttl / 3))
+    return heartbeat, ttl
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidValue("meta", text, "must be KEY=VALUE")
+    return key, value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from adsum.events.description import Description
 from adsum.events.signals import Instance
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 import msgspec
+from nats.js.api import RawStreamMsg, StreamInfo
+
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_tick
 from adsum.events.errors import StreamMismatch, Undecodable
 from adsum.events.signals import Instance, Tick
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, epoch_of_log
-from nats.js.api import RawStreamMsg, StreamInfo
 
 from .listing import count
 from .options import Where, broker_options, json_option, pass_where
@@ -95,7 +96,7 @@ async def _look(where: Where) -> Report:
         infos = {name: await broker.stream_info(name) for name in (EVENTS, BEATS, TOPOLOGY)}
         complete = None not in infos.values()
         lead = await _lead(broker) if infos[BEATS] is not None else None
-        events = await broker.stream_info(EVENTS)  # again: the log went on while the next tick was waited for
+        events = infos[EVENTS]  # as it was before that tick, which is due to have folded it
         last = events.state.last_seq if events is not None else 0
         epoch, mismatch = _epoch(events)
         present = await snapshot(broker) if complete else []

@@ -1,3 +1,7 @@
+"""`adsum watch`: every change of who is there, as it happens."""
+
+from __future__ import annotations
+
 import click
 
 

@@ -1,0 +1,247 @@
+"""A program of any language as a child: what is registered, when, and how the two end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+
+from .programs import Adsum, Running, alive, children, environment, free_port, listener, types
+
+SHORT = ("--heartbeat", "0.5s", "--ttl", "1.5s", "--drain-wait", "100ms")
+
+
+async def test_it_is_registered_once_its_port_is_open_and_deregistered_when_it_ends(adsum: Adsum) -> None:
+    port = free_port()
+    script = (
+        f"import time, socket; time.sleep(0.3); s = socket.create_server(('127.0.0.1', {port})); s.accept(); s.accept()"
+    )
+    wrapper = await adsum.start(
+        "register", "orders", "--port", str(port), "--host", "127.0.0.1", "--id", "one", "--capability", "payments",
+        "--meta", "team=a=b", "--protocol", "http", "--version", "1.2", "--zone", "eu", "--weight", "2", *SHORT,
+        "--", sys.executable, "-c", script,
+    )  # fmt: skip
+    await wrapper.says(f"registered default/orders/one at 127.0.0.1:{port}")
+    (registered,) = await adsum.events()
+    assert registered["type"] == "registered"
+    assert registered["author"]["kind"] == "owner"
+    assert registered["instance"] == {
+        "endpoints": [{"name": "main", "host": "127.0.0.1", "port": port, "protocol": "http"}],
+        "capabilities": ["payments"],
+        "metadata": {"team": "a=b"},
+        "version": "1.2",
+        "zone": "eu",
+        "weight": 2.0,
+        "heartbeat": 0.5,
+        "ttl": 1.5,
+    }
+    await _connect(port)  # it accepts a second time and ends by itself
+    assert await wrapper.code() == 0
+    assert types(await adsum.events()) == ["registered", "deregistered"]
+
+
+async def test_streams_are_the_childs_own(adsum: Adsum) -> None:
+    result = await adsum(
+        "register", "x", "--port", str(free_port()), "--", "sh", "-c", "echo out; echo err >&2; exit 3"
+    )
+    assert (result.code, result.out) == (3, "out\n")
+    assert "err" in result.err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        (["adsum-no-such-program"], 127, "adsum-no-such-program: command not found"),
+        (["/nowhere/program"], 127, "/nowhere/program: command not found"),
+        (["/etc/passwd"], 126, "/etc/passwd: Permission denied"),
+        (["/tmp"], 126, "/tmp: is a directory"),
+    ],
+)
+async def test_a_command_that_cannot_run_is_told_as_by_a_shell(
+    adsum: Adsum, command: list[str], code: int, told: str
+) -> None:
+    result = await adsum("register", "x", "--port", str(free_port()), "--", *command)
+    assert (result.code, result.err) == (code, f"adsum: {told}\n")
+    assert await adsum.events() == []
+
+
+async def test_a_script_without_interpreter_line_is_126(adsum: Adsum, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo hello\n")
+    script.chmod(0o755)
+    result = await adsum("register", "x", "--port", str(free_port()), "--", str(script))
+    assert result.code == 126
+    assert "no #! line" in result.err
+    script.write_text("#!/nowhere/sh\n")
+    result = await adsum("register", "x", "--port", str(free_port()), "--", str(script))
+    assert result.code == 126
+    assert "interpreter" in result.err
+
+
+async def test_a_child_that_a_signal_killed_gives_128_and_n(adsum: Adsum) -> None:
+    result = await adsum("register", "x", "--port", str(free_port()), "--", "sh", "-c", "kill -9 $$")
+    assert result.code == 128 + signal.SIGKILL
+
+
+async def test_sigterm_drains_deregisters_and_then_stops_the_child(adsum: Adsum) -> None:
+    port = free_port()
+    wrapper = await adsum.start("register", "orders", "--port", str(port), "--id", "one", *SHORT, "--", *listener(port))
+    await wrapper.says("registered")
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 7
+    assert wrapper.out == ["listening", "got TERM"]
+    said = await adsum.events()
+    assert types(said) == ["registered", "mode-changed", "deregistered"]
+    assert said[1]["mode"] == "draining"
+
+
+async def test_sigint_to_the_wrapper_alone_is_forwarded(adsum: Adsum) -> None:
+    port = free_port()
+    script = f"import signal, socket; s = socket.create_server(('127.0.0.1', {port}))\nwhile True: s.accept()"
+    wrapper = await adsum.start(
+        "register", "orders", "--port", str(port), *SHORT, "--", sys.executable, "-c", script, start_new_session=True
+    )
+    await wrapper.says("registered")
+    wrapper.send(signal.SIGINT)
+    assert await wrapper.code() == 130
+    assert any("KeyboardInterrupt" in line for line in wrapper.err)  # the child's own traceback: it was interrupted
+    assert types(await adsum.events())[-1] == "deregistered"
+
+
+async def test_a_second_signal_cuts_the_wait_short(adsum: Adsum) -> None:
+    port = free_port()
+    wrapper = await adsum.start("register", "orders", "--port", str(port), "--drain-wait", "1h", "--", *listener(port))
+    await wrapper.says("registered")
+    wrapper.send(signal.SIGTERM)
+    await until(lambda: _types(adsum), lambda seen: "mode-changed" in seen)
+    assert wrapper.process.returncode is None
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 7
+    assert types(await adsum.events())[-1] == "deregistered"
+
+
+async def test_other_signals_are_passed_on(adsum: Adsum) -> None:
+    port = free_port()
+    script = "trap 'echo hup' HUP; trap 'echo usr' USR1; echo ready; while :; do sleep 0.05; done"
+    wrapper = await adsum.start("register", "x", "--port", str(port), "--no-wait", *SHORT, "--", "sh", "-c", script)
+    await wrapper.prints("ready")
+    wrapper.send(signal.SIGHUP)
+    await wrapper.prints("hup")
+    wrapper.send(signal.SIGUSR1)
+    await wrapper.prints("usr")
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 128 + signal.SIGTERM
+
+
+async def test_the_wrapper_killed_hard_takes_the_child_along(adsum: Adsum) -> None:
+    port = free_port()
+    wrapper = await adsum.start("register", "orders", "--port", str(port), "--", *listener(port))
+    await wrapper.says("registered")
+    (child,) = children(wrapper.pid)
+    wrapper.send(signal.SIGKILL)
+    await wrapper.code()
+    await until(lambda: alive(child), lambda lives: not lives)
+    assert types(await adsum.events()) == ["registered"]
+
+
+async def test_the_child_starts_and_ends_without_any_broker(adsum: Adsum) -> None:
+    port = free_port()
+    away = environment(f"nats://127.0.0.1:{free_port()}")
+    wrapper = await adsum.start("register", "orders", "--port", str(port), *SHORT, "--", *listener(port), env=away)
+    await wrapper.prints("listening")
+    await wrapper.says("not registered within")
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 7
+
+
+async def test_a_port_that_stays_closed_is_said_once_and_not_registered(adsum: Adsum) -> None:
+    port = free_port()
+    wrapper = await adsum.start("register", "orders", "--port", str(port), "--", "sleep", "60")
+    await wrapper.says(f"nothing accepts connections at port {port}")
+    assert await adsum.events() == []
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 128 + signal.SIGTERM
+    assert await adsum.events() == []
+
+
+async def test_no_wait_registers_at_once(adsum: Adsum) -> None:
+    wrapper = await adsum.start("register", "x", "--port", str(free_port()), "--no-wait", "--", "sleep", "60")
+    await wrapper.says("registered", 4)
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 128 + signal.SIGTERM
+
+
+async def test_a_port_that_was_open_before_is_said_and_not_taken_for_the_childs(adsum: Adsum) -> None:
+    port = free_port()
+    first = await adsum.start("register", "x", "--port", str(port), "--id", "first", *SHORT, "--", *listener(port))
+    await first.says("registered")
+    second = await adsum("register", "x", "--port", str(port), "--id", "second", *SHORT, "--", *listener(port))
+    assert second.code == 1  # the child's: the address is in use
+    assert f"port {port} accepted connections before" in second.err
+    assert [event["id"] for event in await adsum.events()] == ["first"]
+
+
+async def test_removed_by_an_operator_the_child_goes_on(adsum: Adsum) -> None:
+    port = free_port()
+    wrapper = await adsum.start("register", "orders", "--port", str(port), "--id", "one", *SHORT, "--", *listener(port))
+    await wrapper.says("registered")
+    assert (await adsum("deregister", "orders", "one", "--reason", "wrong build")).code == 0
+    told = await wrapper.says("goes on, unregistered")
+    assert "removed by operator" in told
+    assert "wrong build" in told
+    assert types(await adsum.events()) == ["registered", "deregistered"]
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 7
+    assert types(await adsum.events()) == ["registered", "deregistered"]
+
+
+async def test_superseded_the_older_child_goes_on(adsum: Adsum) -> None:
+    ports = free_port(), free_port()
+    older, newer = [
+        await _started(adsum, "register", "orders", "--port", str(port), "--id", "one", *SHORT, "--", *listener(port))
+        for port in ports
+    ]
+    assert "superseded" in await older.says("goes on, unregistered")
+    older.send(signal.SIGTERM)
+    assert await older.code() == 7
+    assert types(await adsum.events()) == ["registered", "registered"]
+    newer.send(signal.SIGTERM)
+    assert await newer.code() == 7
+
+
+async def test_without_a_command_it_keeps_something_registered_until_stopped(adsum: Adsum) -> None:
+    arguments = ("register", "mail", "--host", "smtp.example.com", "--port", "25", *SHORT)
+    for sent, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        keeper = await adsum.start(*arguments)
+        await keeper.says("smtp.example.com:25")
+        keeper.send(sent)
+        assert await keeper.code() == code
+        assert types(await adsum.events())[-1] == "deregistered"
+
+
+async def test_without_a_command_it_ends_when_it_is_removed(adsum: Adsum) -> None:
+    keeper = await adsum.start("register", "mail", "--host", "smtp.example.com", "--port", "25", "--id", "one", *SHORT)
+    await keeper.says("registered")
+    assert (await adsum("deregister", "mail", "one")).code == 0
+    assert await keeper.code() == 1
+    assert any("removed by operator" in line for line in keeper.err)
+
+
+async def _started(adsum: Adsum, *arguments: str) -> Running:
+    running = await adsum.start(*arguments)
+    await running.says("registered default")
+    return running
+
+
+async def _types(adsum: Adsum) -> list[str]:
+    return types(await adsum.events())
+
+
+async def _connect(port: int) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.close()

@@ -1,0 +1,110 @@
+"""Wrong usage and bad values: one clear line, the right exit code, nothing stored."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from .programs import Adsum, environment, free_port
+
+BAD_VALUES = [
+    (["register", "orders", "--port", "0"], "port 0: must be a whole number from 1 to 65535"),
+    (["register", "orders", "--port", "65536"], "port 65536"),
+    (["register", "Orders", "--port", "1"], "service 'Orders': must be 1 to 63 of a-z, 0-9 and '-'"),
+    (["register", "orders", "--port", "1", "--id", "a.b"], "'a-b' would do"),
+    (["register", "orders", "--port", "1", "--host", "0.0.0.0"], "wildcard"),
+    (["register", "orders", "--port", "1", "--host", "::"], "wildcard"),
+    (["register", "orders", "--port", "1", "--ttl", "5 parsecs"], "ttl '5 parsecs': must be a positive duration"),
+    (["register", "orders", "--port", "1", "--ttl", "1s", "--heartbeat", "1s"], "ttl '1s': must be at least two heart"),
+    (["register", "orders", "--port", "1", "--heartbeat", "1ms"], "heartbeat '1ms': must be at least"),
+    (["register", "orders", "--port", "1", "--weight", "nan"], "weight nan"),
+    (["register", "orders", "--port", "1", "--weight", "-1"], "weight -1"),
+    (["register", "orders", "--port", "1", "--capability", "a b"], "capability 'a b'"),
+    (["register", "orders", "--port", "1", "--meta", "novalue"], "meta 'novalue': must be KEY=VALUE"),
+    (["register", "orders", "--port", "1", "--meta", f"k={'x' * 5000}"], "at most 4096"),
+    (["register", "orders", "--port", "1", "--protocol", "HTTP/2"], "protocol 'HTTP/2'"),
+    (["services", "--namespace", "a_b"], "namespace 'a_b'"),
+    (["services", "--nats", "http://localhost"], "broker URL 'http://localhost': must begin with nats://"),
+    (["services", "--timeout", "soon"], "timeout 'soon'"),
+    (["services", "--config", "/nowhere/adsum.toml"], "configuration file '/nowhere/adsum.toml'"),
+    (["instances", "a/b"], "service 'a/b'"),
+    (["instances", "--capability", ""], "capability ''"),
+    (["watch", "A"], "service 'A'"),
+    (["log", "A"], "service 'A'"),
+    (["drain", "orders", "A"], "'a' would do"),
+]
+WRONG_USAGE = [
+    (["regster"], "Did you mean"),
+    (["register", "orders", "--prot", "1"], "--port"),
+    (["register", "orders"], "Missing option '--port'"),
+    (["register", "orders", "--port", "http"], "'http' is not a valid integer"),
+    (["register", "orders", "stray", "--port", "1"], "unexpected extra argument"),
+    (["register", "orders", "--port", "1", "--"], "there is no COMMAND after '--'"),
+    (["services", "--jsn"], "--json"),
+    (["deregister", "orders"], "Missing argument 'ID'"),
+]
+
+
+@pytest.fixture
+def nowhere() -> Adsum:
+    """The command, and no broker: what is wrong must be said without one."""
+    return Adsum(f"nats://127.0.0.1:{free_port()}")
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD_VALUES, ids=lambda value: " ".join(value)[:60])
+async def test_a_bad_value_is_named_with_its_rule(nowhere: Adsum, arguments: list[str], told: str) -> None:
+    result = await nowhere(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("adsum: ")
+    assert result.err.count("\n") == 1
+    assert told in result.err
+
+
+@pytest.mark.parametrize(("arguments", "told"), WRONG_USAGE, ids=lambda value: " ".join(value)[:60])
+async def test_wrong_usage_is_one_line_with_the_way_out(nowhere: Adsum, arguments: list[str], told: str) -> None:
+    result = await nowhere(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.count("\n") == 1
+    assert told in result.err
+    assert "--help" in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["services"], ["instances"], ["log"], ["status"], ["drain", "a", "b"], ["deregister", "a", "b"]]
+)
+async def test_a_broker_that_is_not_there_is_one_line_and_3(nowhere: Adsum, arguments: list[str]) -> None:
+    result = await nowhere(*arguments, "--timeout", "200ms")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.count("\n") == 1
+    assert nowhere.url in result.err
+
+
+async def test_something_else_at_the_brokers_port_is_one_line_too(nowhere: Adsum) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"nats://127.0.0.1:{mute.getsockname()[1]}"
+        result = await nowhere("services", "--timeout", "300ms", "--nats", url)
+    assert result.code == 3
+    assert result.err.count("\n") == 1
+
+
+async def test_a_password_in_the_url_is_never_shown(nowhere: Adsum) -> None:
+    url = nowhere.url.replace("//", "//ann:secret@")
+    result = await nowhere("services", "--timeout", "200ms", "--nats", url)
+    assert result.code == 3
+    assert "secret" not in result.err
+
+
+async def test_options_stand_before_or_after_the_command(adsum: Adsum) -> None:
+    away = environment(f"nats://127.0.0.1:{free_port()}")
+    for arguments in (["--nats", adsum.url, "services"], ["services", "--nats", adsum.url]):
+        result = await adsum(*arguments, env=away)
+        assert result.code == 0, result.err
+
+
+async def test_every_command_explains_itself(nowhere: Adsum) -> None:
+    for command in ("services", "instances", "watch", "log", "status", "register", "drain", "deregister"):
+        result = await nowhere(command, "--help")
+        assert result.code == 0
+        assert "Example" in result.out
+    assert "Exit codes" in (await nowhere("--help")).out
