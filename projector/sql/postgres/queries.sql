@@ -1,4 +1,5 @@
--- The queries of the catalog, as PostgreSQL wants them: written rows as one array a column, unnested.
+-- The queries of the catalog, as PostgreSQL wants them: written rows as one array a column, unnested. A row is looked up
+-- by LATERAL with LIMIT 1: one descent of an index each, where a join may become a scan while statistics are missing.
 
 -- name: has_schema
 SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass('schema_version');
@@ -53,8 +54,13 @@ SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::bytea[], $
 UPDATE history SET ended_revision = ended.revision, ended_at = ended.at, ended_by = ended.cause
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::text[])
     AS ended (namespace, service, instance, revision, at, cause)
-WHERE history.namespace = ended.namespace AND history.service = ended.service
-  AND history.instance = ended.instance AND history.ended_revision IS NULL;
+CROSS JOIN LATERAL (
+    SELECT began_revision FROM history
+    WHERE namespace = ended.namespace AND service = ended.service AND instance = ended.instance
+      AND ended_revision IS NULL
+    ORDER BY began_revision DESC LIMIT 1
+) AS open
+WHERE history.began_revision = open.began_revision;
 
 -- name: begin_versions
 INSERT INTO history
@@ -82,8 +88,12 @@ ON CONFLICT (namespace, service, instance) DO UPDATE SET
 
 -- name: delete_instances
 DELETE FROM instances USING unnest($1::text[], $2::text[], $3::text[]) AS gone (namespace, service, instance)
-WHERE instances.namespace = gone.namespace AND instances.service = gone.service
-  AND instances.instance = gone.instance;
+CROSS JOIN LATERAL (
+    SELECT ctid FROM instances
+    WHERE namespace = gone.namespace AND service = gone.service AND instance = gone.instance
+    LIMIT 1
+) AS present
+WHERE instances.ctid = present.ctid;
 
 -- name: take_generation
 UPDATE leadership SET generation = generation + 1;
