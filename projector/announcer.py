@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -69,6 +70,7 @@ class Announcer:
         self._departed: dict[Key, Departed] = {}
         self._due: dict[Key, None] = {}
         self._ahead: set[Key] = set()
+        self._tombstones: deque[tuple[float, Key]] = deque()
         self._delays = backoff(first=0.02)
         self._wake = asyncio.Event()
         self._outage = Outage(log, "announcing", 15.0)
@@ -115,10 +117,10 @@ class Announcer:
         records = self._writer.records
         strays = [key for key, stored in self._stored.items() if stored.present and key not in records]
         for key, (term, sequence, cause) in (await self._catalog.departures(strays)).items():
-            self._departed[key] = departed(key, term, sequence, cause, self._epoch)
-        for key in strays:
-            if key not in self._departed:  # the catalog never knew it: another log's, or nobody's
-                self._departed[key] = departed(key, "", self._writer.checkpoint.sequence, "unknown", self._epoch)
+            self._departed.setdefault(key, departed(key, term, sequence, cause, self._epoch))
+        for key in strays:  # what is left now the catalog never knew: another log's, or nobody's
+            unknown = departed(key, "", self._writer.checkpoint.sequence, "unknown", self._epoch)
+            self._departed.setdefault(key, unknown)
         self._due = dict.fromkeys([*records, *strays])
         self._wake.set()
 
@@ -142,11 +144,21 @@ class Announcer:
             told = {key: news for key in due if (news := self._news(key, checkpoint)) is not None}
             if told:
                 await self._publish(told)
+            self._forget_tombstones()
             if not self._due:
                 self.revision = checkpoint
                 self.complete.set()
                 await self._wake.wait()
             self._wake.clear()
+
+    def _forget_tombstones(self) -> None:
+        """What the broker has dropped by now need not be remembered."""
+        aged = asyncio.get_running_loop().time() - TOMBSTONE_TTL
+        while self._tombstones and self._tombstones[0][0] < aged:
+            _, key = self._tombstones.popleft()
+            stored = self._stored.get(key)
+            if stored is not None and not stored.present:
+                del self._stored[key]
 
     def _take_due(self) -> list[Key]:
         due = list(self._due)[:TOGETHER]
@@ -175,8 +187,11 @@ class Announcer:
                 future = await self._broker.store_later(TOPOLOGY, subjects.topology(key), encode(message), headers)
                 sent.append((message, future))
             await asyncio.wait([future for _, future in sent], timeout=ACKNOWLEDGED_WITHIN)
-        finally:
-            failed = [message.key for message, future in sent if not self._acknowledged(message, future)]
+        except BaseException:
+            for _, future in sent:
+                future.cancel()
+            raise
+        failed = [message.key for message, future in sent if not self._acknowledged(message, future)]
         if failed:
             await asyncio.sleep(next(self._delays))
             await self._look_again(failed)
@@ -201,7 +216,11 @@ class Announcer:
             log.debug("announcing %s: %s", message.key, error)
             return False
         self._outage.over()
-        self._note(message.key, Stored(sequence, message.epoch, message.revision, isinstance(message, Instance)))
+        key, present = message.key, isinstance(message, Instance)
+        self._note(key, Stored(sequence, message.epoch, message.revision, present))
+        if not present:
+            self._departed.pop(key, None)
+            self._tombstones.append((asyncio.get_running_loop().time(), key))
         return True
 
     async def _look_again(self, keys: Iterable[Key]) -> None:

@@ -102,7 +102,11 @@ class Reaper:
         waiting = list(suspicions)
         while waiting:
             now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-            broker = self._connection()
+            try:
+                broker = await self._connection()
+            except BrokerUnavailable as error:
+                log.warning("no verdicts at the moment: %s", error)
+                return
             looks = (self._look_and_say(broker, suspicion) for suspicion in now)
             failures = [found for found in await asyncio.gather(*looks, return_exceptions=True) if found is not None]
             for failure in failures:
@@ -149,9 +153,10 @@ class Reaper:
         if suspicion.finding == "expired":
             self._guard.expired(suspicion, self._beats.clock.value)
 
-    def _connection(self) -> Broker:
+    async def _connection(self) -> Broker:
         if self._broker is None:
             self._broker = self._open()
+        await self._broker.ready(ACKNOWLEDGED_WITHIN)
         return self._broker
 
     async def _close(self) -> None:

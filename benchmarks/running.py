@@ -1,0 +1,44 @@
+"""A real adsumd for a benchmark, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+__all__ = ["adsumd", "start"]
+
+
+async def start(folder: Path, *arguments: str) -> tuple[asyncio.subprocess.Process, str]:
+    """(the process, its broker's URL), once it is ready."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "adsum.projector.main",
+        "--data",
+        str(folder / "data"),
+        "--listen",
+        "127.0.0.1:0",
+        "--log-level",
+        "warning",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    if not line.startswith("adsumd ready:"):
+        raise RuntimeError(f"adsumd did not start: {line!r}")
+    return process, dict(part.split("=", 1) for part in line.split()[2:])["nats"]
+
+
+@asynccontextmanager
+async def adsumd(folder: Path, *arguments: str) -> AsyncIterator[str]:
+    """The URL of the broker of an adsumd that runs for as long as the block."""
+    process, url = await start(folder, *arguments)
+    try:
+        yield url
+    finally:
+        process.terminate()
+        await process.wait()
