@@ -2,7 +2,7 @@
 
     python -m benchmarks.silence [--instances 1000] [--killed 50] [--ttl 15] [--json]
 
-Goals: out of every cache's rotation no later than last heartbeat + TTL + 2 s, gone no later than 2 × TTL + 2 s.
+Goals: out of every cache's rotation no later than last heartbeat + TTL + 2 s, gone no later than twice the TTL + 2 s.
 Prints seconds beyond the TTL and beyond twice the TTL, p50 and the largest, and the number of living
 that were touched (must be 0).
 """
