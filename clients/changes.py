@@ -17,7 +17,8 @@ class Changes:
     """An async iterator of one reader. A slow reader loses nothing: what happens to an instance while it is away is
     folded into one change (the `before` of the first, the `after` of the last; who came and left is not told)."""
 
-    def __init__(self, present: Iterable[Instance]) -> None:
+    def __init__(self, present: Iterable[Instance], *, initial: bool = True) -> None:
+        self.initial = initial
         self._pending: OrderedDict[tuple[str, str], Change] = OrderedDict()
         self._arrived = asyncio.Event()
         self._ended = False

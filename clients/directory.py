@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Literal, TypeAlias
@@ -21,6 +22,7 @@ from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, NamespaceMark, Topology
 
+from .block import tasks_of_block
 from .cache import Change
 from .census import Census
 from .changes import Changes, seen_with
@@ -69,12 +71,13 @@ class Directory:
         self._poll_interval, self._wait = poll_interval, wait
         self._census = Census(services)
         self._clock = asyncio.get_running_loop().time
-        self._subscriptions: list[Subscription] = []
+        self._subscriptions: dict[str, Subscription] = {}
         self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
         self._memo: dict[tuple[str | None, bool], tuple[Instance, ...]] = {}
         self._wake = asyncio.Event()
         self._notice = Notice()
-        self._delays = delays(SPREAD, 30.0, lambda _, high: random.uniform(0, high))
+        self._delays = _delays()
+        self._loaded_at = -math.inf
         self._outage = Outage(log, str(self), OUTAGE_LIMIT)
         self._following: asyncio.Task[None] | None = None
         self._stack: AsyncExitStack | None = None
@@ -126,7 +129,7 @@ class Directory:
         `initial`: begin with everybody who is there as "joined". While it is loading nothing comes.
         """
         present = self._present(None) if initial and self._census.loaded else ()
-        reader = Changes(present)
+        reader = Changes(present, initial=initial)
         self._readers.add(reader)
         return reader
 
@@ -153,7 +156,7 @@ class Directory:
         if self._stack is not None:
             raise RuntimeError("a directory is entered once; make another one")
         async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks = await stack.enter_async_context(tasks_of_block())
             stack.push_async_callback(self._close)
             stack.callback(self._broker.on_connect(self._when_connected))
             stack.callback(self._marks.listen(self._hear_namespace_mark))
@@ -173,7 +176,7 @@ class Directory:
     async def _close(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        for subscription in self._subscriptions:
+        for subscription in self._subscriptions.values():
             await self._broker.unsubscribe(subscription)
         self._subscriptions.clear()
         for reader in list(self._readers):
@@ -196,31 +199,38 @@ class Directory:
                 await self._sleep(self._outage.failed(error, self._clock()))
                 continue
             self._outage.over(self._clock())
-            if not self._census.wanted and not await self._sleep(self._poll_interval):
+            if not self._census.wanted:
+                await self._sleep(self._until_poll())
                 self._poll()
 
     async def _subscribe(self) -> None:
         """Once, and not before the connection first stood (the driver forgets what came before)."""
-        if self._subscriptions:
-            return
         await self._marks.subscribe()
         for service in self.services or ("*",):
-            for subject, hear in (
-                (subjects.changes(self.namespace, service), self._hear_change),
-                (subjects.service_mark(self.namespace, service), self._hear_service_mark),
-            ):
-                self._subscriptions.append(await self._broker.subscribe(subject, hear))
+            await self._subscribe_to(subjects.changes(self.namespace, service), self._hear_change)
+            await self._subscribe_to(subjects.service_mark(self.namespace, service), self._hear_service_mark)
+
+    async def _subscribe_to(self, subject: str, hear: Callable[[Msg], Awaitable[None]]) -> None:
+        if subject not in self._subscriptions:
+            self._subscriptions[subject] = await self._broker.subscribe(subject, hear)
 
     async def _load(self) -> None:
-        if self._census.loaded:
-            log.info("%s: reading it anew, because %s", self, self._census.reason)
-            await asyncio.sleep(next(self._delays))
-        await self._loading.read(self._begin, self._take_snapshot)
         first = not self._census.loaded
-        self._tell(self._census.end_load(self._clock()))
+        if not first:
+            log.info("%s: reading it anew, because %s", self, self._census.reason)
+            await asyncio.sleep(self._spread())
+        await self._loading.read(self._begin, self._take_snapshot)
+        self._loaded_at = self._clock()
+        self._tell(self._census.end_load(self._loaded_at), first=first)
         if first:
             log.info("%s: loaded, %d instances", self, len(self))
             self._notice.tell()
+
+    def _spread(self) -> float:
+        """Seconds to wait before reading anew: longer each time that what was read was not proven afterwards."""
+        if self._census.proven_at > self._loaded_at:
+            self._delays = _delays()
+        return next(self._delays)
 
     def _begin(self) -> list[str]:
         return [subjects.topologies(self.namespace, service) for service in self._census.begin_load() or ("*",)]
@@ -230,9 +240,11 @@ class Directory:
         for told in batch:
             self._census.load(told, now)
 
+    def _until_poll(self) -> float:
+        return max(self._census.marked_at, self._loaded_at) + self._poll_interval - self._clock()
+
     def _poll(self) -> None:
-        now = self._clock()
-        if now - self._census.marked_at >= self._poll_interval:
+        if self._until_poll() <= 0:
             self._census.want_all(f"there was no mark for {self._poll_interval:g} s")
 
     async def _sleep(self, seconds: float) -> bool:
@@ -270,14 +282,18 @@ class Directory:
             self._census.reconnected()
         self._wake.set()
 
-    def _tell(self, changes: list[Change]) -> None:
+    def _tell(self, changes: list[Change], *, first: bool = False) -> None:
         """Hand changes to every reader, and see whether the census wants something read."""
         if changes:
             self._memo.clear()
             for reader in self._readers:
-                for change in changes:
+                for change in changes if reader.initial or not first else ():
                     seen = change if self.capability is None else seen_with(self.capability, change)
                     if seen is not None:
                         reader.add(seen)
         if self._census.wanted:
             self._wake.set()
+
+
+def _delays() -> Iterator[float]:
+    return delays(SPREAD, 30.0, lambda _, high: random.uniform(0, high))

@@ -23,6 +23,7 @@ from adsum.events.names import Key, check_text
 from adsum.events.signals import Instance
 
 from .beating import Beats
+from .block import tasks_of_block
 from .errors import LifeEnded, Removed
 from .life import Standing
 from .marks import Marks
@@ -204,7 +205,7 @@ class Registration:
         if self._stack is not None:
             raise RuntimeError("a registration is entered once; register again for another one")
         async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks = await stack.enter_async_context(tasks_of_block())
             stack.push_async_callback(self._close)
             stack.callback(self._broker.on_connect(self._when_connected))
             stack.callback(self._marks.listen(lambda mark: self._reconciler.hint_epoch(mark.epoch)))

@@ -1,0 +1,25 @@
+"""The tasks behind an `async with` block of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+__all__ = ["tasks_of_block"]
+
+
+@asynccontextmanager
+async def tasks_of_block() -> AsyncIterator[asyncio.TaskGroup]:
+    """A TaskGroup, except that an error of the block itself comes out as it is and not wrapped in a group.
+
+    A task that dies of a bug still ends the block, and comes out as an ExceptionGroup.
+    """
+    own: Exception | None = None
+    async with asyncio.TaskGroup() as tasks:
+        try:
+            yield tasks
+        except Exception as error:  # noqa: BLE001  # raised again below, outside of the group
+            own = error
+    if own is not None:
+        raise own

@@ -1,0 +1,273 @@
+"""A directory on a real broker: loading, following, being proven, and what it does when messages are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from pathlib import Path
+
+import pytest
+
+from adsum.clients import Change, Directory, NotLoaded, Registry, connect
+from adsum.events import subjects
+from adsum.events.broker import Broker
+from adsum.events.errors import InvalidValue
+from adsum.events.ids import new_epoch
+from adsum.events.streams import ensure_streams
+from adsum.projector.embedded import EmbeddedBroker
+from tests.waiting import until
+
+from .announcer import Announcer, instance
+
+
+def ids(directory: Directory) -> set[str]:
+    return {instance.id for instance in directory.instances()}
+
+
+async def test_it_loads_what_is_there_and_hears_of_changes(registry: Registry, announcer: Announcer) -> None:
+    await announcer.put("orders", "a", 1)
+    await announcer.put("payments", "p", 2)
+    await announcer.put("other", "o", 3)
+    async with registry.directory("orders", "payments") as directory:
+        assert directory.state == "live"
+        assert directory.age < 1
+        assert ids(directory) == {"a", "p"}
+        await announcer.put("orders", "b", 4, health="critical")
+        await until(lambda: ids(directory), {"a", "b", "p"}.__eq__)
+        assert {found.id for found in directory.instances("orders", routable=True)} == {"a"}
+        assert directory.instances("orders") is directory.instances("orders")
+        found = directory.get("orders", "b")
+        assert found is not None
+        assert found.revision == 4
+        assert directory.get("orders", "p") is None
+        assert directory.get("other", "o") is None
+        await announcer.end("orders", "a", 5)
+        await until(lambda: ids(directory), {"b", "p"}.__eq__)
+        assert len(directory) == 2
+
+
+async def test_unknown_is_not_empty(tmp_path: Path) -> None:
+    server = await EmbeddedBroker.start(tmp_path, port=0)
+    port = int(server.url.rsplit(":", 1)[1])
+    await server.stop()
+    async with connect(server.url) as registry, registry.directory("orders", wait=0.1) as directory:
+        assert directory.state == "loading"
+        assert directory.age == math.inf
+        for ask in (directory.instances, directory.__len__, lambda: directory.get("orders", "a")):
+            with pytest.raises(NotLoaded):
+                ask()
+        server = await EmbeddedBroker.start(tmp_path, port=port)
+        try:
+            await asyncio.wait_for(registry.broker.ready(10), 10)
+            await ensure_streams(registry.broker)
+            assert await directory.loaded(10)
+            await until(lambda: directory.state, "live".__eq__)
+            assert directory.instances() == ()
+        finally:
+            await server.stop()
+
+
+async def test_a_bad_name_is_refused_at_once(registry: Registry) -> None:
+    with pytest.raises(InvalidValue, match="'my-orders' would do"):
+        registry.directory("My Orders")
+    with pytest.raises(InvalidValue):
+        registry.directory(capability="no spaces")
+    with pytest.raises(InvalidValue):
+        registry.directory("orders", poll_interval=0)
+
+
+async def test_without_marks_it_says_that_it_is_stale(
+    registry: Registry, announcer: Announcer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adsum.clients.directory.STALE_AFTER", 0.5)
+    await announcer.put("orders", "a", 1)
+    async with registry.directory("orders") as directory:
+        await until(lambda: directory.state, "stale".__eq__)
+        assert ids(directory) == {"a"}
+        async with announcer.marking():
+            await until(lambda: directory.state, "live".__eq__)
+
+
+async def test_a_missed_change_is_repaired_by_marks(registry: Registry, announcer: Announcer) -> None:
+    await announcer.put("orders", "a", 1)
+    async with registry.directory("orders") as directory:
+        deaf = directory._subscriptions[subjects.changes("default", "orders")]
+        await registry.broker.unsubscribe(deaf)  # as a broker that dropped messages for a slow consumer
+        await announcer.put("orders", "b", 2)
+        await announcer.end("orders", "a", 3)
+        assert ids(directory) == {"a"}
+        async with announcer.marking():
+            await until(lambda: ids(directory), {"b"}.__eq__)
+
+
+async def test_a_missed_change_is_repaired_without_any_mark_after_the_poll_interval(
+    registry: Registry, announcer: Announcer
+) -> None:
+    await announcer.put("orders", "a", 1)
+    async with registry.directory("orders", poll_interval=0.3) as directory:
+        await registry.broker.unsubscribe(directory._subscriptions[subjects.changes("default", "orders")])
+        await announcer.put("orders", "b", 2)
+        await announcer.end("orders", "a", 3)
+        await until(lambda: ids(directory), {"b"}.__eq__)
+
+
+async def test_a_partial_snapshot_is_never_shown(
+    registry: Registry, announcer: Announcer, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "adsum.directory")
+    for number in range(10):
+        await announcer.put("orders", f"i{number}", number + 1)
+    async with registry.directory("orders") as directory:
+        smallest = 10
+        changes = directory.changes(initial=False)
+        await broker._js.purge_stream("ADSUM_TOPOLOGY")  # the projector begins to rebuild
+        for number in range(3):
+            await announcer.tell(instance("orders", f"i{number}", number + 1, announcer.epoch))
+
+        def resyncs() -> int:
+            nonlocal smallest
+            smallest = min(smallest, len(directory))
+            return sum("reading it anew" in record.message for record in caplog.records)
+
+        directory._census.reconnected()
+        directory._wake.set()
+        await until(resyncs, lambda count: count >= 1)
+        async with announcer.marking():  # the leader's marks still tell of all ten
+            await until(lambda: directory.age, lambda age: age < 0.2)
+            await until(resyncs)
+        assert smallest == len(directory) == 10
+        assert not changes._pending
+
+
+async def test_it_comes_through_a_restart_of_the_broker(
+    nats: EmbeddedBroker, registry: Registry, announcer: Announcer, broker: Broker, tmp_path: Path
+) -> None:
+    await announcer.put("orders", "a", 1)
+    await announcer.put("orders", "b", 2)
+    async with registry.directory("orders") as directory, announcer.marking():
+        await nats.stop()
+        await until(lambda: directory.state, "stale".__eq__)
+        assert ids(directory) == {"a", "b"}
+        again = await EmbeddedBroker.start(tmp_path / "broker", port=int(nats.url.rsplit(":", 1)[1]))
+        try:
+            await broker.ready(10)
+            await announcer.end("orders", "a", 3)
+            await announcer.put("orders", "c", 4)
+            await until(lambda: ids(directory), {"b", "c"}.__eq__)
+            await until(lambda: directory.state, "live".__eq__)
+        finally:
+            await again.stop()
+
+
+async def test_a_restored_log_is_followed_to_lower_revisions(registry: Registry, broker: Broker) -> None:
+    old = Announcer(broker, "01900000-0000-7000-8000-000000000000")
+    await old.put("orders", "a", 500)
+    await old.put("orders", "b", 501)
+    async with registry.directory("orders") as directory:
+        new = Announcer(broker, new_epoch([old.epoch]))
+        await new.put("orders", "a", 3)
+        await new.end("orders", "b", 4)
+        async with new.marking():
+            await until(lambda: [(i.id, i.revision) for i in directory.instances()], [("a", 3)].__eq__)
+            await until(lambda: directory.age, lambda age: age < 0.3)
+
+
+async def test_a_capability_is_followed_through_the_whole_namespace(registry: Registry, announcer: Announcer) -> None:
+    await announcer.put("orders", "a", 1, capabilities=("pay",))
+    await announcer.put("orders", "b", 2)
+    async with registry.directory(capability="pay") as directory, announcer.marking():
+        changes = directory.changes()
+        assert ids(directory) == {"a"}
+        assert directory.get("orders", "b") is None
+        await announcer.put("bank", "c", 3, capabilities=("pay", "lend"))
+        await announcer.put("orders", "b", 4, capabilities=("pay",))
+        await until(lambda: ids(directory), {"a", "b", "c"}.__eq__)
+        await announcer.put("orders", "a", 5)
+        await until(lambda: ids(directory), {"b", "c"}.__eq__)
+        seen = [await anext(changes) for _ in range(2)]
+        assert {(change.kind, change.instance.id) for change in seen} == {("joined", "b"), ("joined", "c")}
+        await until(lambda: directory.age, lambda age: age < 0.2)
+
+
+async def test_changes_of_another_service_are_not_heard(registry: Registry, announcer: Announcer) -> None:
+    async with registry.directory("orders") as directory:
+        heard = [subscription.delivered for subscription in directory._subscriptions.values()]
+        for number in range(5):
+            await announcer.put("payments", "p", number + 1)
+        await announcer.put("orders", "a", 9)
+        await until(lambda: ids(directory), {"a"}.__eq__)
+        delivered = sum(subscription.delivered for subscription in directory._subscriptions.values())
+        assert delivered - sum(heard) == 1
+
+
+async def test_a_slow_reader_of_changes_loses_nothing_and_does_not_grow(
+    registry: Registry, announcer: Announcer
+) -> None:
+    await announcer.put("orders", "a", 1)
+    await announcer.put("orders", "b", 2)
+    async with registry.directory("orders") as directory:
+        slow, late = directory.changes(), directory.changes(initial=False)
+        first = [(await anext(slow)) for _ in range(2)]
+        assert [change.kind for change in first] == ["joined", "joined"]
+        for revision in range(3, 103):
+            await announcer.put("orders", "a", revision)
+        await announcer.end("orders", "b", 103)
+        await announcer.put("orders", "c", 104)
+        await announcer.put("orders", "d", 105)
+        await announcer.end("orders", "d", 106)
+        await announcer.put("orders", "e", 107)
+        await until(lambda: ids(directory), {"a", "c", "e"}.__eq__)
+        for reader in (slow, late):
+            assert len(reader._pending) == 4
+            rest = {change.instance.id: change for change in [await anext(reader) for _ in range(4)]}
+            assert {id: change.kind for id, change in rest.items()} == {
+                "a": "changed",
+                "b": "left",
+                "c": "joined",
+                "e": "joined",
+            }
+            a, b = rest["a"], rest["b"]
+            assert a.before is not None
+            assert a.after is not None
+            assert (a.before.revision, a.after.revision) == (1, 102)
+            assert b.departed is not None
+            assert b.departed.revision == 103
+
+
+async def test_changes_end_with_the_block(registry: Registry, announcer: Announcer) -> None:
+    await announcer.put("orders", "a", 1)
+    seen: list[Change] = []
+
+    async def read(directory: Directory) -> None:
+        async for change in directory.changes():
+            seen.append(change)
+
+    async with registry.directory("orders") as directory:
+        reading = asyncio.create_task(read(directory))
+        await until(lambda: len(seen), (1).__eq__)
+    await asyncio.wait_for(reading, 5)
+
+
+async def test_what_cannot_be_read_is_skipped(
+    registry: Registry, announcer: Announcer, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with registry.directory("orders") as directory:
+        await broker.publish("adsum.v1.default.change.orders.bad", b"{")
+        await broker.publish("adsum.v1.default.mark.orders", b"[]")
+        await broker.publish("adsum.v1.default.mark", b"null")
+        await announcer.put("orders", "a", 1)
+        await until(lambda: ids(directory), {"a"}.__eq__)
+        await until(lambda: [record.levelname for record in caplog.records].count("WARNING"), (3).__eq__)
+
+
+async def test_it_leaves_nothing_at_the_broker(registry: Registry, announcer: Announcer, broker: Broker) -> None:
+    await announcer.put("orders", "a", 1)
+    async with registry.directory("orders"):  # brings the registry's own: answers to requests, the namespace's marks
+        assert len(registry.broker._client._subs) == 4
+    for _ in range(20):
+        async with registry.directory("orders"):
+            info = await broker.stream_info("ADSUM_TOPOLOGY")
+            assert info is not None
+            assert info.state.consumer_count == 0
+    assert len(registry.broker._client._subs) == 2

@@ -1,0 +1,212 @@
+"""A registration through outages of the broker, and through a log that becomes another one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adsum.clients import BrokerUnavailable, Registry, Superseded, connect
+from adsum.clients.outage import Outage, delays
+from adsum.events.broker import Broker
+from adsum.events.errors import Unacknowledged
+from adsum.events.ids import new_epoch
+from adsum.events.lifecycle import Author, Deregistered, HealthChanged, Registered, Updated
+from adsum.events.streams import EVENTS, definitions, ensure_streams, read_epoch
+from adsum.projector.embedded import EmbeddedBroker
+from tests.waiting import until
+
+from .announcer import Announcer
+from .test_registration import counter, expired, history, last, say_next
+
+
+async def restarted(nats: EmbeddedBroker, tmp_path: Path) -> EmbeddedBroker:
+    """The same broker again: its port, its storage."""
+    return await EmbeddedBroker.start(tmp_path / "broker", port=int(nats.url.rsplit(":", 1)[1]))
+
+
+async def test_a_service_starts_without_a_broker_and_registers_when_there_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await EmbeddedBroker.start(tmp_path, port=0)
+    port = int(server.url.rsplit(":", 1)[1])
+    await server.stop()
+    async with connect(server.url) as registry:
+        began = time.monotonic()
+        async with registry.register("orders", port=80, wait=0.2, heartbeat=0.1, ttl=0.3) as me:
+            assert time.monotonic() - began < 2
+            assert me.state == "registering"
+            with pytest.raises(BrokerUnavailable):
+                await me.registered(0.1)
+            assert not await me.update(weight=4)
+            server = await EmbeddedBroker.start(tmp_path, port=port)
+            try:
+                await registry.broker.ready(10)
+                assert me.state == "registering"  # a broker without the streams is an outage like any other
+                await ensure_streams(registry.broker)
+                await me.registered(10)
+                event = await last(registry.broker, me.key)
+                assert isinstance(event, Registered)
+                assert event.instance.weight == 4.0
+                assert event.instance.endpoints[0].host == "127.0.0.1"
+            finally:
+                await server.stop()
+    levels = [record.levelname for record in caplog.records if record.name == "adsum.registration"]
+    assert "WARNING" in levels
+
+
+async def test_an_outage_of_ten_seconds_is_survived_and_the_latest_data_stands(
+    nats: EmbeddedBroker, registry: Registry, broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with registry.register("orders", port=80, wait=0.2, heartbeat=0.2, ttl=1.0) as me:
+        first = me.term
+        await me.update(weight=2)
+        await nats.stop()
+        await until(lambda: registry.broker.connected, lambda connected: not connected)
+        assert not await me.update(weight=3)
+        assert not await me.update(version="2.0")
+        assert not await me.health("warning", "no registry")
+        await asyncio.sleep(10)
+        assert me.state == "registered"
+        again = await restarted(nats, tmp_path)
+        try:
+            await broker.ready(10)
+            events = await until(lambda: history(broker, me.key), lambda events: len(events) >= 4, 5)
+            assert me.term == first
+            updated = events[2]
+            assert isinstance(updated, Updated)
+            assert (updated.instance.weight, updated.instance.version) == (3.0, "2.0")
+            beaten = await counter(broker, me)
+            await until(lambda: counter(broker, me), lambda count: count > beaten + 1)
+            await say_next(broker, me.key, expired(first))  # the reaper was not down
+            await until(lambda: me.term, lambda term: term != first, 5)
+            newest = (await history(broker, me.key))[-1]
+            assert isinstance(newest, Registered | HealthChanged)
+            assert newest.term == me.term
+        finally:
+            await registry.broker.ready(5)
+            await again.stop()
+    records = [record for record in caplog.records if record.name == "adsum.registration"]
+    assert {record.levelname for record in records} >= {"INFO", "WARNING", "ERROR"}
+
+
+async def test_leaving_during_an_outage_is_bounded(nats: EmbeddedBroker, registry: Registry) -> None:
+    async with registry.register("orders", port=80, heartbeat=0.2, ttl=1.0) as me:
+        await nats.stop()
+        await until(lambda: registry.broker.connected, lambda connected: not connected)
+        began = time.monotonic()
+    assert time.monotonic() - began < 4
+    assert me.state == "closed"
+
+
+async def test_a_registration_that_was_not_acknowledged_is_found_in_the_log(
+    registry: Registry, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = lose_acknowledgements(registry.broker, monkeypatch, 2)
+    async with registry.register("orders", port=80) as me:
+        await me.registered(10)
+        assert len(await history(broker, me.key)) == 1
+        assert len(tried) == 1
+
+
+async def test_one_that_was_not_acknowledged_yields_to_its_successor(
+    nats: EmbeddedBroker, registry: Registry, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_acknowledgements(registry.broker, monkeypatch, 1, stored=False)
+    async with (
+        connect(nats.url) as other,
+        registry.register("orders", port=80, id="one", wait=0) as me,
+        other.register("orders", port=81, id="one") as successor,
+    ):
+        assert isinstance(await asyncio.wait_for(me.ended(), 10), Superseded)
+        assert successor.state == "registered"
+        event = await last(broker, me.key)
+        assert event is not None
+        assert event.term == successor.term
+
+
+def lose_acknowledgements(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, times: int, *, stored: bool = True
+) -> list[str]:
+    """The next publishes are answered by nobody; `stored`: though they arrived."""
+    tried: list[str] = []
+    real = broker.store
+
+    async def store(stream: str, subject: str, data: bytes, headers: dict[str, str], timeout: float = 5.0) -> int:
+        tried.append(subject)
+        if len(tried) > times:
+            return await real(stream, subject, data, headers, timeout)
+        if stored:
+            await real(stream, subject, data, headers, timeout)
+        else:
+            await asyncio.sleep(0.5)
+        raise Unacknowledged("nobody answered")
+
+    monkeypatch.setattr(broker, "store", store)
+    return tried
+
+
+async def become_another_log(broker: Broker) -> str:
+    """As an import does: the log is deleted and made anew, empty, under another epoch."""
+    old = await read_epoch(broker)
+    await broker._js.delete_stream(EVENTS)
+    epoch = new_epoch([old])
+    log_stream = next(config for config in definitions() if config.name == EVENTS)
+    log_stream.metadata = {"adsum-epoch": epoch}
+    await broker.create_stream(log_stream)
+    return epoch
+
+
+async def test_in_another_log_it_registers_again(registry: Registry, announcer: Announcer) -> None:
+    broker = announcer.broker
+    async with registry.register("orders", port=80, heartbeat=0.2, ttl=100) as me:
+        first = me.term
+        await me.update(weight=5)
+        announcer.epoch = await become_another_log(broker)
+        async with announcer.marking():
+            await until(lambda: me.term, lambda term: term != first)
+        event = await last(broker, me.key)
+        assert isinstance(event, Registered)
+        assert (event.term, event.instance.weight) == (me.term, 5.0)
+        assert me.state == "registered"
+
+
+async def test_what_was_said_in_another_log_does_not_stop_it(registry: Registry, announcer: Announcer) -> None:
+    broker = announcer.broker
+    async with registry.register("orders", port=80, id="one", heartbeat=0.2, ttl=100) as me:
+        first = me.term
+        announcer.epoch = await become_another_log(broker)
+        term = "01900000-0000-7000-8000-000000000000"
+        old = Registered(id=term, term=term, by=Author("owner", "another process"), instance=me.description)
+        await say_next(broker, me.key, old)
+        await announcer.put("orders", "one", 1, term=term)
+        await until(lambda: me.term, lambda term: term != first)
+        assert me.state == "registered"
+        assert [event.term for event in await history(broker, me.key)] == [term, me.term]
+    assert isinstance(await last(broker, me.key), Deregistered)
+
+
+@pytest.mark.parametrize("picked", [lambda low, high: low, lambda low, high: high])
+def test_waits_grow_to_a_bound_and_never_end(picked: Callable[[float, float], float]) -> None:
+    waits = delays(0.2, 5.0, picked)
+    seen = [next(waits) for _ in range(1000)]
+    assert seen[0] <= 0.2
+    assert max(seen) <= 5.0
+    assert min(seen[-900:]) >= 2.5
+
+
+def test_an_outage_warns_once_errs_once_it_has_lasted_and_says_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    outage = Outage(logging.getLogger("adsum.registration"), "default/orders/one", limit=15)
+    for now in range(30):
+        outage.failed(BrokerUnavailable("no broker"), now)
+    outage.over(31)
+    outage.over(32)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "INFO"]

@@ -1,0 +1,185 @@
+"""What the last word on an instance means for the registration that owns it: tables of `life.judge` and its kin."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from adsum.clients.life import (
+    Continue,
+    Decision,
+    Life,
+    Register,
+    Standing,
+    Withdraw,
+    Yield,
+    begin,
+    judge,
+    next_event,
+    standing_after,
+    take_over,
+    taken_from,
+)
+from adsum.events.description import Endpoint, describe
+from adsum.events.lifecycle import (
+    Author,
+    Deregistered,
+    Event,
+    Expired,
+    HealthChanged,
+    Lapsed,
+    ModeChanged,
+    Registered,
+    Silence,
+    Updated,
+)
+from adsum.events.log import Word
+from adsum.events.signals import Instance
+
+OWNER, OPERATOR, REAPER = Author("owner", "me"), Author("operator", "ann"), Author("reaper")
+DESCRIPTION = describe([Endpoint(host="h", port=1)])
+SILENCE = Silence(counter=3, silent=16.0, ttl=15.0)
+STANDING = Standing(description=DESCRIPTION)
+
+
+def registered(term: str) -> Event:
+    return Registered(id=term, term=term, by=OWNER, instance=DESCRIPTION)
+
+
+def expired(term: str) -> Event:
+    return Expired(id="x", term=term, by=REAPER, evidence=SILENCE)
+
+
+def lapsed(term: str) -> Event:
+    return Lapsed(id="l", term=term, by=REAPER, evidence=SILENCE)
+
+
+def removed(term: str, by: Author = OPERATOR) -> Event:
+    return Deregistered(id="d", term=term, by=by, reason="broken")
+
+
+def word(sequence: int, event: Event | None) -> Word:
+    return Word(sequence, 0.0, event)
+
+
+GENERATED = Life().looked(None)
+LOOKED = Life().looked(word(5, registered("other")))
+LIVING = GENERATED.attempting("mine").begun_at("mine", 10)
+AGAIN = LIVING.ended()
+DOUBTFUL = LOOKED.attempting("mine").doubtful()
+
+
+@pytest.mark.parametrize(
+    ("life", "last", "decision"),
+    [
+        # a fresh start may take over from whoever is there
+        (GENERATED, None, Register(0)),
+        (LOOKED, word(5, registered("other")), Register(5)),
+        (LOOKED, word(7, registered("third")), Register(7)),
+        (LOOKED, word(7, removed("other")), Register(7)),
+        (LOOKED, word(7, None), Register(7)),
+        # one that may be in the log already yields to whoever came after its first look
+        (DOUBTFUL, word(5, registered("other")), Register(5)),
+        (DOUBTFUL, word(6, lapsed("other")), Register(6)),
+        (DOUBTFUL, word(7, registered("third")), Yield("third")),
+        (DOUBTFUL, word(7, expired("third")), Yield("third")),
+        (DOUBTFUL, word(6, registered("mine")), Continue("mine", 6)),
+        (DOUBTFUL, word(8, lapsed("mine")), Continue("mine", 8)),
+        (DOUBTFUL, word(8, expired("mine")), Register(8)),
+        (DOUBTFUL, None, Register(0)),
+        # a life that is lived
+        (LIVING, word(10, registered("mine")), Continue("mine", 10)),
+        (LIVING, word(12, lapsed("mine")), Continue("mine", 12)),
+        (LIVING, word(12, expired("mine")), Register(12)),
+        (LIVING, word(12, removed("mine")), Withdraw(OPERATOR, "broken")),
+        (LIVING, word(12, removed("mine", OWNER)), Register(12)),
+        (LIVING, word(12, None), Continue("mine", 12)),
+        (LIVING, word(12, registered("other")), Yield("other")),
+        (LIVING, word(13, removed("other")), Yield("other")),
+        (LIVING, None, Register(0)),  # the log lost what it had acknowledged
+        # after it expired
+        (AGAIN, word(12, expired("mine")), Register(12)),
+        (AGAIN, word(13, removed("mine")), Withdraw(OPERATOR, "broken")),
+        (AGAIN, word(13, registered("other")), Yield("other")),
+        # an operator who names an earlier life of ours means us
+        (AGAIN.attempting("second"), word(13, removed("mine")), Withdraw(OPERATOR, "broken")),
+        (AGAIN.attempting("second").begun_at("second", 14), word(14, registered("second")), Continue("second", 14)),
+        # in another log nothing said before stops it, but an operator's removal
+        (LIVING.in_another_log().looked(word(3, registered("other"))), word(3, registered("other")), Register(3)),
+        (LIVING.in_another_log().looked(word(9, expired("mine"))), word(9, expired("mine")), Register(9)),
+        (LIVING.in_another_log().looked(word(9, registered("mine"))), word(9, registered("mine")), Register(9)),
+        (
+            LIVING.in_another_log().looked(word(9, removed("mine"))),
+            word(9, removed("mine")),
+            Withdraw(OPERATOR, "broken"),
+        ),
+        (LIVING.in_another_log().looked(None), word(2, registered("other")), Yield("other")),
+    ],
+)
+def test_judge(life: Life, last: Word | None, decision: Decision) -> None:
+    assert judge(life, last) == decision
+
+
+def test_only_the_first_look_in_a_log_counts() -> None:
+    life = LOOKED.looked(word(9, registered("third")))
+    assert (life.look, life.met) == (5, "other")
+    assert life.in_another_log().looked(word(9, registered("third"))).look == 9
+
+
+def test_what_is_unsaid_is_said_one_event_at_a_time_until_the_log_says_what_is_wanted() -> None:
+    heavier = msgspec.structs.replace(DESCRIPTION, weight=2.0)
+    wanted = Standing(
+        description=heavier, health="warning", health_reason="slow", mode="draining", mode_reason="deploy"
+    )
+    said: Standing | None = standing_after(None, begin(STANDING, "mine", OWNER))
+    assert said == STANDING
+    kinds = []
+    while said is not None and (event := next_event(wanted, said, "mine", "id", OWNER)) is not None:
+        kinds.append(type(event))
+        said = standing_after(said, event)
+    assert kinds == [Updated, HealthChanged, ModeChanged]
+    assert said == wanted
+
+
+def test_a_new_life_begins_with_health_and_mode_as_wanted_and_then_tells_the_reasons() -> None:
+    wanted = Standing(description=DESCRIPTION, health="critical", health_reason="no disk")
+    said = standing_after(None, begin(wanted, "mine", OWNER))
+    assert said is not None
+    assert said.health == "critical"
+    assert isinstance(next_event(wanted, said, "mine", "id", OWNER), HealthChanged)
+
+
+def mode_changed(by: Author) -> Event:
+    return ModeChanged(id="m", term="mine", by=by, mode="draining", reason="maintenance")
+
+
+def test_what_an_operator_said_becomes_the_owners_will() -> None:
+    wanted, said = take_over(STANDING, STANDING, mode_changed(OPERATOR))
+    assert wanted == said
+    assert (wanted.mode, wanted.mode_reason) == ("draining", "maintenance")
+    sick = HealthChanged(id="h", term="mine", by=OPERATOR, health="critical", reason="seen failing")
+    wanted, said = take_over(wanted, said, sick)
+    assert wanted == said
+    assert (wanted.health, wanted.mode) == ("critical", "draining")
+
+
+def test_a_change_of_the_owners_that_is_still_to_be_said_stands_against_an_operators() -> None:
+    pending = msgspec.structs.replace(STANDING, mode="maintenance")
+    wanted, said = take_over(pending, STANDING, mode_changed(OPERATOR))
+    assert wanted.mode == "maintenance"
+    assert said.mode == "draining"
+
+
+@pytest.mark.parametrize("by", [OWNER, REAPER])
+def test_only_operators_are_obeyed(by: Author) -> None:
+    assert take_over(STANDING, STANDING, mode_changed(by)) == (STANDING, STANDING)
+
+
+def test_the_projectors_state_tells_of_two_words_where_the_last_one_tells_of_one() -> None:
+    told = Instance(
+        epoch="e", revision=12, namespace="default", service="s", id="i", term="mine", endpoints=DESCRIPTION.endpoints,
+        heartbeat=5.0, ttl=15.0, health="warning", mode="draining", reason="both",
+    )  # fmt: skip
+    wanted, said = taken_from(STANDING, STANDING, told)
+    assert wanted == said
+    assert (wanted.health, wanted.mode) == ("warning", "draining")
