@@ -17,9 +17,10 @@ from pathlib import Path
 
 import msgspec
 
+from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology
-from adsum.events.errors import Undecodable
+from adsum.events.errors import BrokerUnavailable, Undecodable
 from adsum.events.ids import new_id
 from adsum.events.reader import StreamReader
 from adsum.events.settings import BrokerSettings
@@ -75,7 +76,7 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         catalog = open_catalog(options.dsn or f"sqlite:///{_folder(options.data) / 'catalog.db'}")
         stack.push_async_callback(catalog.close)
         await catalog.open()
-        epoch = await ensure_streams(broker, options.replicas, await _epochs_seen(broker, catalog))
+        epoch = await _streams(broker, catalog, options.replicas)
         me = new_id() if catalog.shared else _own_id(_folder(options.data))
         daemon = Daemon(broker, catalog, epoch, me, settings)
         async with asyncio.TaskGroup() as tasks:
@@ -205,6 +206,19 @@ async def _embedded(options: Options) -> AsyncIterator[EmbeddedBroker]:
 async def _fail_with(embedded: EmbeddedBroker) -> None:
     code = await asyncio.shield(embedded.exited)
     raise BrokerFailed(f"the embedded nats-server ended by itself (exit code {code})", "Start adsumd again.")
+
+
+async def _streams(broker: Broker, catalog: Catalog, replicas: int) -> str:
+    """The epoch of the log, the streams created or compared; a cluster that just started may not answer yet."""
+    deadline = asyncio.get_running_loop().time() + CONNECT_LIMIT
+    delays = backoff(most=1.0)
+    while True:
+        try:
+            return await ensure_streams(broker, replicas, await _epochs_seen(broker, catalog))
+        except BrokerUnavailable:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(next(delays))
 
 
 async def _epochs_seen(broker: Broker, catalog: Catalog) -> tuple[str, ...]:

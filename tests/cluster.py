@@ -1,0 +1,79 @@
+"""Three nats-servers of a test's own, clustered on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sysconfig
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+__all__ = ["Node", "cluster"]
+
+SIZE = 3
+
+
+class Node:
+    """One server: it can be killed, started again on the same data, paused and resumed."""
+
+    def __init__(self, number: int, folder: Path, ports: list[int], routes: list[int]) -> None:
+        self.url = f"nats://127.0.0.1:{ports[number]}"
+        self._config = folder / f"n{number}.conf"
+        urls = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes)
+        self._config.write_text(
+            f"listen: 127.0.0.1:{ports[number]}\n"
+            f"server_name: n{number}\n"
+            f'jetstream {{ store_dir: "{folder / f"n{number}"}", sync_interval: always }}\n'
+            f"cluster {{ name: test, listen: 127.0.0.1:{routes[number]}, routes: [{urls}] }}\n"
+        )
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it, or start it again."""
+        self._process = await asyncio.create_subprocess_exec(
+            str(Path(sysconfig.get_path("scripts")) / "nats-server"),
+            "-c",
+            str(self._config),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+
+    async def stop(self, sent: signal.Signals = signal.SIGTERM) -> None:
+        """End it: politely, or with SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(sent)
+            await process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[list[Node]]:
+    """Three nodes for as long as the block runs; give adsumd `nodes_url(nodes)`."""
+    ports = _free_ports(2 * SIZE)
+    nodes = [Node(n, folder, ports[:SIZE], ports[SIZE:]) for n in range(SIZE)]
+    try:
+        for node in nodes:
+            await node.start()
+        yield nodes
+    finally:
+        for node in nodes:
+            await node.stop(signal.SIGKILL)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for taken in sockets:
+            taken.bind(("127.0.0.1", 0))
+        return [taken.getsockname()[1] for taken in sockets]
+    finally:
+        for taken in sockets:
+            taken.close()
