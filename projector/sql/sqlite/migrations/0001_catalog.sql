@@ -34,7 +34,7 @@ CREATE TABLE instances (
     ttl REAL NOT NULL,
     description TEXT NOT NULL,
     PRIMARY KEY (namespace, service, instance)
-) WITHOUT ROWID;
+);
 
 -- Every version of every instance: which event began it and which ended it (no ended_* while it holds).
 CREATE TABLE history (
