@@ -138,8 +138,7 @@ def _nobody(
     of = f" of {service}" if service else ""
     having = f" with capability {capability}" if capability else ""
     if wanted:
-        them = f"{len(wanted)} instances{of}{having} in namespace {namespace}"
-        return f"none of the {them} may be called; --all shows them"
+        return f"no instance{of}{having} in namespace {namespace} may be called now; --all shows {len(wanted)}"
     names = {one.service for one in found}
     hint = near(service, names) if service and service not in names else ""
     return f"no instance{of}{having} in namespace {namespace}{hint}"

@@ -16,7 +16,7 @@ from adsum.events.errors import AdsumError, BrokerUnavailable
 from .options import Where
 from .output import note
 
-__all__ = ["DEBUG", "Failed", "heard", "reading", "run"]
+__all__ = ["DEBUG", "Failed", "heard", "reading", "ready", "run"]
 
 T = TypeVar("T")
 DEBUG = "ADSUM_DEBUG"
@@ -37,13 +37,14 @@ async def reading(where: Where) -> AsyncIterator[Broker]:
     """A connection that stands. Raises BrokerUnavailable if there is none within the command's timeout."""
     broker = Broker.open(where.settings, f"adsum {os.getpid()}")
     try:
-        await _ready(broker, where.timeout)
+        await ready(broker, where.timeout)
         yield broker
     finally:
         await broker.close()
 
 
-async def _ready(broker: Broker, timeout: float) -> None:
+async def ready(broker: Broker, timeout: float) -> None:
+    """Wait until connected; an error says what to do about it. Raises BrokerUnavailable, BrokerRefused."""
     try:
         await broker.ready(timeout)
     except BrokerUnavailable as error:

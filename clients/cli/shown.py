@@ -11,7 +11,7 @@ from adsum.events.signals import Instance
 
 from .output import Cell, iso
 
-__all__ = ["address", "condition", "instance_cells", "instance_fields", "summary"]
+__all__ = ["address", "condition", "instance_cells", "instance_fields", "pairs", "summary"]
 
 INSTANCE_TITLES = ("SERVICE", "ID", "ADDRESS", "STATE", "CAPABILITIES", "VERSION", "ZONE", "WEIGHT", "METADATA")
 

@@ -2,9 +2,139 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
 import click
 
+from adsum.clients.cache import Change
+from adsum.clients.directory import Directory
+from adsum.clients.registry import connect
+from adsum.events.names import check_capability, check_label
+from adsum.events.signals import Instance
 
-@click.command()
-def watch() -> None:
-    """x"""
+from .options import Where, broker_options, json_option, pass_where
+from .output import Cell, iso, note, show_json_lines, show_rows
+from .session import heard, ready, run
+from .shown import address, condition, instance_fields, pairs, summary
+
+__all__ = ["change_fields", "differences", "watch"]
+
+TITLES = ("TIME", "CHANGE", "SERVICE", "ID", "STATE", "DETAIL")
+WIDTHS = (24, 7, 12, 36, 8, 0)
+_STYLES = {"joined": "green", "changed": "yellow", "left": "red"}
+
+
+@click.command(short_help="Every change of who is there, as it happens.")
+@click.argument("service", required=False)
+@click.option("--capability", metavar="NAME", help="Only those that have this capability.")
+@json_option
+@broker_options
+@pass_where
+def watch(where: Where, service: str | None, capability: str | None, as_json: bool) -> None:
+    """Print a line for each change of SERVICE, or of all services: joined, changed or left. It begins with those who
+    are there, as joined, and goes on until Ctrl-C, through any outage; what happened meanwhile is told afterwards.
+
+    With --json one line a change: kind, what names the instance, and its state before and after (null: not there).
+
+    \b
+    Examples:
+      adsum watch
+      adsum watch orders --json | jq -r 'select(.kind == "left") | "\\(.id) \\(.reason)"'
+    """
+    if service is not None:
+        check_label("service", service)
+    if capability is not None:
+        check_capability(capability)
+    run(_watch(where, service, capability, as_json))
+
+
+async def _watch(where: Where, service: str | None, capability: str | None, as_json: bool) -> None:
+    async with connect(where.settings, namespace=where.namespace, name="adsum watch") as registry:
+        await ready(registry.broker, where.timeout)
+        heard(logging.WARNING)
+        services = () if service is None else (service,)
+        poll = where.config.poll_interval
+        async with registry.directory(*services, capability=capability, poll_interval=poll) as directory:
+            if not as_json:
+                show_rows([[Cell(title, "bold") for title in TITLES]], WIDTHS)
+            telling = asyncio.create_task(_tell_states(directory))
+            try:
+                async for change in directory.changes():
+                    _show(change, as_json)
+            finally:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell_states(directory: Directory) -> None:
+    """Say when what is shown can no longer be relied on, and when it can again."""
+    before = directory.state
+    while True:
+        await asyncio.sleep(0.5)
+        now = directory.state
+        if now != before and now == "stale":
+            note("nothing proves any more that this is complete: the broker is away, or no adsumd leads (adsum status)")
+        elif now != before and before == "stale":
+            note("complete again")
+        before = now
+
+
+def _show(change: Change, as_json: bool) -> None:
+    now = iso(time.time())
+    if as_json:
+        show_json_lines([{"time": now} | change_fields(change)])
+        return
+    one = change.instance
+    state = condition(change.after) if change.after is not None else Cell("gone", "red")
+    kind = Cell(change.kind, _STYLES[change.kind])
+    show_rows([[Cell(now), kind, Cell(one.service), Cell(one.id), state, Cell(_detail(change))]], WIDTHS)
+
+
+def change_fields(change: Change) -> dict[str, Any]:
+    """The fields of JSON of a change. `reason`: the type of the event that ended a life, "" if it did not end."""
+    one, departed = change.instance, change.departed
+    return {
+        "kind": change.kind,
+        **one.key._asdict(),
+        "term": one.term,
+        "revision": departed.revision if departed is not None else one.revision,
+        "reason": _reason(change),
+        "before": instance_fields(change.before) if change.before is not None else None,
+        "after": instance_fields(change.after) if change.after is not None else None,
+    }
+
+
+def _reason(change: Change) -> str:
+    return change.departed.reason if change.departed is not None and change.after is None else ""
+
+
+def _detail(change: Change) -> str:
+    if change.after is None:
+        return _reason(change)
+    if change.before is None:
+        return summary(change.after)
+    return "; ".join(differences(change.before, change.after))
+
+
+def differences(before: Instance, after: Instance) -> Iterator[str]:
+    """What is not the same any more, one text each. Pure."""
+    if before.term != after.term:
+        yield "a new life"
+    shown = (
+        ("", condition(before).text, condition(after).text),
+        ("", address(before), address(after)),
+        ("capabilities ", ",".join(before.capabilities), ",".join(after.capabilities)),
+        ("version ", before.version, after.version),
+        ("zone ", before.zone, after.zone),
+        ("weight ", f"{before.weight:g}", f"{after.weight:g}"),
+        ("metadata ", pairs(before.metadata), pairs(after.metadata)),
+    )
+    for name, old, new in shown:
+        if old != new:
+            yield f"{name}{old or 'none'} -> {new or 'none'}"
+    if after.reason and after.reason != before.reason:
+        yield after.reason
