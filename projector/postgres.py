@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -206,10 +206,18 @@ async def _keep_as_it_is(connection: object) -> None:
 
 async def _abandon(connection: Connection, error: BaseException) -> None:
     """End a transaction that failed: politely if the server said why or we did, else with its connection."""
-    if isinstance(error, asyncpg.PostgresError | AdsumError) and not connection.is_closed():
-        await connection.execute("ROLLBACK")
-    else:
-        connection.terminate()
+    rolled_back = False
+    try:
+        if isinstance(error, asyncpg.PostgresError | AdsumError):
+            with suppress(
+                asyncpg.PostgresError, asyncpg.InterfaceError, OSError
+            ):  # the first error tells what happened
+                await connection.execute("ROLLBACK")
+                rolled_back = True
+    finally:
+        if not rolled_back:
+            with suppress(asyncpg.InterfaceError):  # the pool has dropped a connection that the server closed
+                connection.terminate()
 
 
 async def _migrate(db: Connection, name: str) -> None:

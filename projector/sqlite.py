@@ -178,8 +178,10 @@ class SQLiteCatalog:
         if code in _BROKEN:
             remedy = "Name another file, or move this one away: an empty catalog is built anew from the log."
             return Refusal(told, remedy)
-        if opening and (code in _CLOSED_DOORS or not self._path.parent.is_dir()):
+        if opening and code in _CLOSED_DOORS:
             return Refusal(told, "Let this user read and write the file and its folder, or name another one.")
+        if opening and code == sqlite3.SQLITE_ERROR:  # its tables are not ours
+            return Refusal(told, "The file belongs to another program: name one of the catalog's own.")
         if code in _REFUSED or isinstance(error, sqlite3.InterfaceError | sqlite3.ProgrammingError | sqlite3.DataError):
             return CatalogRefused(told)
         return CatalogUnavailable(told)

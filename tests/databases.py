@@ -10,13 +10,14 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncpg
-import psutil
+import psutil  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
 from adsum.projector.postgres import PostgresCatalog
@@ -36,6 +37,7 @@ class PostgresServer:
         # Not below pytest's own folder, which only its owner may enter.
         self.data = Path(tempfile.mkdtemp(prefix="adsum-postgres-"))
         self._control = wheel.pg_ctl
+        self._dump = Path(str(wheel.__file__)).parent / "pginstall" / "bin" / "pg_dump"
         self._server = wheel.get_server(self.data, cleanup_mode="delete")
         self._numbers = itertools.count(1)
         self._template_made = False
@@ -43,6 +45,11 @@ class PostgresServer:
     def dsn(self, database: str = "postgres") -> str:
         """How to connect to one of its databases."""
         return str(self._server.get_uri(database=database))
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return Path(str(self._server.get_postmaster_info().socket_path))
 
     def crash(self) -> None:
         """Kill every process of it at once, as a power failure would."""
@@ -64,6 +71,12 @@ class PostgresServer:
         """Stop it and remove its data."""
         self._server.cleanup()
         shutil.rmtree(self.data, ignore_errors=True)
+
+    def schema(self, dsn: str) -> str:
+        """The schema of a database, as pg_dump tells it."""
+        told = subprocess.run([self._dump, "--schema-only", dsn], check=True, capture_output=True, text=True).stdout
+        # Since 2025 a dump is wrapped in \\restrict with a new random key each time.
+        return "\n".join(line for line in told.splitlines() if not line.startswith("\\"))
 
     async def create(self, template: str = "template1") -> str:
         """A new database, a copy of `template`; its name."""
