@@ -17,7 +17,7 @@ from nats.aio.subscription import Subscription
 
 from adsum.events import subjects
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_service_mark, decode_topology
+from adsum.events.codec import decode_service_mark
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, NamespaceMark, Topology
@@ -31,6 +31,7 @@ from .loading import Loading
 from .marks import Marks
 from .notice import Notice
 from .outage import Outage, delays
+from .states import read_state
 
 __all__ = ["Directory", "DirectoryState"]
 
@@ -259,12 +260,9 @@ class Directory:
     # ---- hearing
 
     async def _hear_change(self, msg: Msg) -> None:
-        try:
-            told = decode_topology(msg.data)
-        except Undecodable as error:
-            log.warning("%s: skipped a change that cannot be read: %s", msg.subject, error)
-            return
-        self._tell(self._census.take(told, self._clock()))
+        told = read_state(msg.subject, msg.data)
+        if told is not None:
+            self._tell(self._census.take(told, self._clock()))
 
     async def _hear_service_mark(self, msg: Msg) -> None:
         try:
@@ -284,13 +282,14 @@ class Directory:
 
     def _tell(self, changes: list[Change], *, first: bool = False) -> None:
         """Hand changes to every reader, and see whether the census wants something read."""
+        if self.capability is not None:
+            seen = (seen_with(self.capability, change) for change in changes)
+            changes = [change for change in seen if change is not None]
         if changes:
             self._memo.clear()
             for reader in self._readers:
                 for change in changes if reader.initial or not first else ():
-                    seen = change if self.capability is None else seen_with(self.capability, change)
-                    if seen is not None:
-                        reader.add(seen)
+                    reader.add(change)
         if self._census.wanted:
             self._wake.set()
 

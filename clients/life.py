@@ -24,7 +24,6 @@ from adsum.events.lifecycle import (
     Updated,
 )
 from adsum.events.log import Word
-from adsum.events.signals import Instance
 
 __all__ = [
     "Continue",
@@ -35,11 +34,12 @@ __all__ = [
     "Withdraw",
     "Yield",
     "begin",
+    "begun_as",
     "judge",
     "next_event",
+    "obey",
+    "speaks_for",
     "standing_after",
-    "take_over",
-    "taken_from",
 ]
 
 
@@ -175,14 +175,17 @@ def next_event(wanted: Standing, said: Standing, term: str, id: str, by: Author)
     return None
 
 
-def standing_after(said: Standing | None, event: Event) -> Standing | None:
-    """What the log says once `event` is in it; None while no life was begun."""
-    if isinstance(event, Registered):
-        return Standing(description=event.instance, health=event.health, mode=event.mode)
-    if said is None:
-        return None
+def begun_as(event: Registered) -> Standing:
+    """What the log says once a life was begun. A Registered tells no reasons."""
+    return Standing(description=event.instance, health=event.health, mode=event.mode)
+
+
+def standing_after(said: Standing, event: Event) -> Standing:
+    """What the log says once `event` of the same life is in it."""
     replace = msgspec.structs.replace
     match event:
+        case Registered():
+            return begun_as(event)
         case Updated(instance=description):
             return replace(said, description=description)
         case HealthChanged(health=health, reason=reason):
@@ -193,39 +196,25 @@ def standing_after(said: Standing | None, event: Event) -> Standing | None:
             return said
 
 
-def take_over(wanted: Standing, said: Standing, event: Event) -> tuple[Standing, Standing]:
-    """(wanted, said) after a word on the own life that an operator said: it becomes the owner's own will.
+def obey(wanted: Standing, said: Standing, found: Standing) -> Standing:
+    """What is wanted once the log was found to say `found` where it was thought to say `said`: operators spoke.
 
-    A change of the owner's that is still to be said stands: it will be the later word.
+    Their word becomes the owner's will, except that a change of the owner's that is still to be said stands.
     """
-    if event.by.kind != "operator":
-        return wanted, said
-    replace = msgspec.structs.replace
-    match event:
-        case HealthChanged(health=health, reason=reason):
-            if (wanted.health, wanted.health_reason) == (said.health, said.health_reason):
-                wanted = replace(wanted, health=health, health_reason=reason)
-            return wanted, replace(said, health=health, health_reason=reason)
-        case ModeChanged(mode=mode, reason=reason):
-            if (wanted.mode, wanted.mode_reason) == (said.mode, said.mode_reason):
-                wanted = replace(wanted, mode=mode, mode_reason=reason)
-            return wanted, replace(said, mode=mode, mode_reason=reason)
-        case _:
-            return wanted, said
+    health, mode = wanted, wanted
+    if (wanted.health, wanted.health_reason) == (said.health, said.health_reason):
+        health = found
+    if (wanted.mode, wanted.mode_reason) == (said.mode, said.mode_reason):
+        mode = found
+    return Standing(
+        description=wanted.description,
+        health=health.health,
+        health_reason=health.health_reason,
+        mode=mode.mode,
+        mode_reason=mode.mode_reason,
+    )
 
 
-def taken_from(wanted: Standing, said: Standing, told: Instance) -> tuple[Standing, Standing]:
-    """(wanted, said) after the projector told of the own life at a revision above all that the owner said of it.
-
-    The last word in the log is one word only; where an operator said two, the state tells of both.
-    """
-    replace = msgspec.structs.replace
-    if told.health != said.health:
-        if wanted.health == said.health:
-            wanted = replace(wanted, health=told.health, health_reason=told.reason)
-        said = replace(said, health=told.health, health_reason=told.reason)
-    if told.mode != said.mode:
-        if wanted.mode == said.mode:
-            wanted = replace(wanted, mode=told.mode, mode_reason=told.reason)
-        said = replace(said, mode=told.mode, mode_reason=told.reason)
-    return wanted, said
+def speaks_for(event: Event) -> bool:
+    """Whether an operator set health or mode with this word."""
+    return event.by.kind == "operator" and isinstance(event, HealthChanged | ModeChanged)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_topology
-from adsum.events.errors import Undecodable
 from adsum.events.reader import Message, StreamReader
 from adsum.events.signals import Topology
 from adsum.events.streams import TOPOLOGY
+
+from .states import read_state
 
 __all__ = ["Loading"]
 
 AT_ONCE = 8
 """Snapshots read at the same time over one connection: each is a consumer of the broker's for a moment, and a
 thousand directories that reconnect at once would reach the broker's limit of consumers."""
-
-log = logging.getLogger("adsum.directory")
 
 
 class Loading:
@@ -41,7 +38,6 @@ class Loading:
 
 def _decoded(batch: list[Message]) -> Iterator[Topology]:
     for message in batch:
-        try:
-            yield decode_topology(message.data)
-        except Undecodable as error:
-            log.warning("%s: skipped a state that cannot be read: %s", message.subject, error)
+        told = read_state(message.subject, message.data)
+        if told is not None:
+            yield told

@@ -11,14 +11,17 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from adsum.events import subjects
 from adsum.events.broker import Broker
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch, Unacknowledged
+from adsum.events.codec import decode_event
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch, Unacknowledged, Undecodable
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Deregistered, Event, Registered
 from adsum.events.log import Outrun, Word, last_word, say
 from adsum.events.names import Key
+from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.signals import Instance, Topology
-from adsum.events.streams import read_epoch
+from adsum.events.streams import EVENTS, read_epoch
 
 from .errors import LifeEnded, Removed, Superseded
 from .life import (
@@ -29,11 +32,12 @@ from .life import (
     Withdraw,
     Yield,
     begin,
+    begun_as,
     judge,
     next_event,
+    obey,
+    speaks_for,
     standing_after,
-    take_over,
-    taken_from,
 )
 from .notice import Notice
 from .outage import Outage
@@ -78,10 +82,13 @@ class Reconciler:
         self._prepare, self._complete, self._when_begun = prepare, complete, begun
         self._life = Life() if given else Life().looked(None)
         self._epoch = ""
-        self._after = 0
+        self._after = 0  # the sequence of the last word
+        self._spoken = 0  # of the owner's own last word
+        self._read_to = 0  # up to which every word of the life is known, and `_found` is what it comes to
+        self._found = wanted
         self._pending: tuple[Registered, int] | None = None
         self._begin_after: int | None = None if given else 0
-        self._look_due, self._epoch_due, self._told_due = given, True, False
+        self._look_due, self._epoch_due, self._read_due = given, True, False
         self._wake, self._leaving = asyncio.Event(), asyncio.Event()
         self.outage = Outage(log, str(key), wanted.description.ttl)
 
@@ -115,15 +122,20 @@ class Reconciler:
 
     def hint(self, told: Topology) -> None:
         """The projector told of this instance. Only a hint: the log is asked."""
+        if told.epoch < self._epoch:
+            return
         self.told = told
         self.hint_epoch(told.epoch)
-        known = told.term == self._life.current and told.revision <= self._after
-        if not known:
+        if told.term != self._life.current or told.revision > self._after:
             self._look_due = True
-        if not known or told.revision == self._after:
-            self._told_due = True
+            self._wake.set()
+        elif isinstance(told, Instance) and told.revision >= self._spoken and self._differs(told):
+            self._read_due = True
             self._wake.set()
         self.notice.tell()
+
+    def _differs(self, told: Instance) -> bool:
+        return self.said is not None and (told.health, told.mode) != (self.said.health, self.said.mode)
 
     async def run(self) -> None:
         """Until the life was ended by others, or `leave` was called and goodbye said as well as could be."""
@@ -132,7 +144,7 @@ class Reconciler:
             self._wake.clear()
             try:
                 await self._reconcile()
-            except (BrokerUnavailable, BrokerRefused, StreamMismatch) as error:
+            except (BrokerUnavailable, BrokerRefused, StreamMismatch, ReaderLost) as error:
                 await self._sleep(self.outage.failed(error, loop.time()))
             else:
                 self.outage.over(loop.time())
@@ -164,8 +176,8 @@ class Reconciler:
                 await self._look()
             elif self._begin_after is not None:
                 await self._begin(self._begin_after)
-            elif self._told_due:
-                self._hear_told()
+            elif self._read_due:
+                await self._read_on()
             elif (event := self._unsaid()) is not None:
                 await self._say(event)
             else:
@@ -222,8 +234,11 @@ class Reconciler:
     async def _in_another_log(self) -> bool:
         """Whether the word just read was said in another log than the one this life was begun in."""
         before = self._epoch
+        self._look_due = True  # should asking fail, the word is to be looked at again
         await self._settle_epoch()
-        return bool(before) and self._epoch != before
+        if self._epoch == before:
+            self._look_due = False
+        return self._epoch != before
 
     def _lose(self, word: Word | None, after: int) -> None:
         if self._life.current:
@@ -236,18 +251,24 @@ class Reconciler:
     def _go_on(self, term: str, after: int, word: Word | None) -> None:
         if term == self._life.attempt and self._pending is not None:
             self._adopt(self._pending[0], after)
+        if word is not None and word.event is not None and after > self._after and speaks_for(word.event):
+            self._read_due = True
+        if isinstance(self.told, Instance) and self.told.term == term and self._differs(self.told):
+            self._read_due = self._read_due or self.told.revision >= self._spoken
         self._after = after
-        if word is not None and word.event is not None and self.said is not None:
-            self.wanted, self.said = take_over(self.wanted, self.said, word.event)
 
-    def _hear_told(self) -> None:
-        """What operators said of this life, as the projector tells it; nothing of ours is on the way now."""
-        self._told_due = False
-        told = self.told
-        if not isinstance(told, Instance) or self.said is None:
-            return
-        if told.term == self._life.current and told.epoch == self._epoch and told.revision >= self._after:
-            self.wanted, self.said = taken_from(self.wanted, self.said, told)
+    async def _read_on(self) -> None:
+        """An operator spoke: read all words since the last one known, for the last one alone may hide others."""
+        found = self._found
+        async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], self._read_to + 1) as reader:
+            while batch := await reader.to_end():
+                for message in batch:
+                    found = _after_message(found, message, self._life.current)
+                    self._read_to = message.sequence
+        assert self.said is not None  # only of a life that was begun is there anything to read
+        self.wanted = obey(self.wanted, self.said, found)
+        self.said = self._found = found
+        self._read_due = False
 
     async def _begin(self, after: int) -> None:
         """Say Registered. What was sent and not acknowledged is sent again as it was, or it would be two lives."""
@@ -272,14 +293,17 @@ class Reconciler:
     def _adopt(self, event: Registered, sequence: int) -> None:
         self._life = self._life.begun_at(event.term, sequence)
         self._pending, self._begin_after = None, None
-        self.said, self.term, self._after = standing_after(None, event), event.term, sequence
+        self.said = self._found = begun_as(event)
+        self.term, self._after, self._spoken, self._read_to = event.term, sequence, sequence, sequence
+        self._read_due = False
         log.info("%s: registered at revision %d, term %s", self.key, sequence, event.term)
         self.notice.tell()
         self._when_begun()
 
     async def _say(self, event: Event) -> None:
+        assert self.said is not None
         try:
-            self._after = await say(self._broker, self.key, event, self._after)
+            sequence = await say(self._broker, self.key, event, self._after)
         except Outrun as outrun:
             await self._act(outrun.last)
             return
@@ -287,6 +311,9 @@ class Reconciler:
             self._look_due = True
             raise
         self.said = standing_after(self.said, event)
+        if self._read_to == self._after:  # nobody spoke in between, or it would have been refused
+            self._read_to, self._found = sequence, self.said
+        self._after = self._spoken = sequence
 
     def _end(self, end: LifeEnded) -> None:
         log.error("%s", end)
@@ -318,3 +345,11 @@ class Reconciler:
             await self._act(outrun.last)
             return self.end is not None or not self._life.current
         return True
+
+
+def _after_message(found: Standing, message: Message, term: str) -> Standing:
+    try:
+        event = decode_event(message.data)
+    except Undecodable:
+        return found
+    return standing_after(found, event) if event.term == term else found

@@ -156,8 +156,6 @@ class Registration:
         once, LifeEnded.
         """
         old = self.description
-        if endpoints is not None:
-            self._open_host = False
         described = describe(
             old.endpoints if endpoints is None else endpoints,
             capabilities=old.capabilities if capabilities is None else capabilities,
@@ -168,6 +166,7 @@ class Registration:
             heartbeat=old.heartbeat if heartbeat is None else heartbeat,
             ttl=old.ttl if ttl is None else ttl,
         )
+        self._open_host = self._open_host and endpoints is None
         return await self._want(msgspec.structs.replace(self.standing, description=described))
 
     async def health(self, health: Health, reason: str = "") -> bool:
@@ -250,9 +249,9 @@ class Registration:
 
     async def _listen(self) -> None:
         """Hear hints: once, and not before the connection first stood (the driver forgets what came before)."""
+        await self._marks.subscribe()
         if self._hints is None:
             self._hints = await self._broker.subscribe(subjects.change(self.key), self._hear)
-            await self._marks.subscribe()
 
     async def _hear(self, msg: Msg) -> None:
         try:

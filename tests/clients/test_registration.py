@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -84,6 +85,14 @@ async def test_it_says_that_it_came_that_it_is_there_and_that_it_goes(registry: 
     await asyncio.sleep(0.3)
     assert await counter(broker, me) == said
     assert type(await me.ended()) is LifeEnded
+
+
+async def test_after_a_pause_of_the_process_beats_do_not_come_in_a_burst(registry: Registry, broker: Broker) -> None:
+    async with registry.register("orders", port=80, heartbeat=0.1, ttl=60) as me:
+        before = await counter(broker, me)
+        time.sleep(1)  # noqa: ASYNC251  # the whole process stands still
+        await asyncio.sleep(0.05)
+        assert await counter(broker, me) <= before + 2
 
 
 @pytest.mark.parametrize(

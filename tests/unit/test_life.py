@@ -14,11 +14,12 @@ from adsum.clients.life import (
     Withdraw,
     Yield,
     begin,
+    begun_as,
     judge,
     next_event,
+    obey,
+    speaks_for,
     standing_after,
-    take_over,
-    taken_from,
 )
 from adsum.events.description import Endpoint, describe
 from adsum.events.lifecycle import (
@@ -34,7 +35,6 @@ from adsum.events.lifecycle import (
     Updated,
 )
 from adsum.events.log import Word
-from adsum.events.signals import Instance
 
 OWNER, OPERATOR, REAPER = Author("owner", "me"), Author("operator", "ann"), Author("reaper")
 DESCRIPTION = describe([Endpoint(host="h", port=1)])
@@ -131,10 +131,10 @@ def test_what_is_unsaid_is_said_one_event_at_a_time_until_the_log_says_what_is_w
     wanted = Standing(
         description=heavier, health="warning", health_reason="slow", mode="draining", mode_reason="deploy"
     )
-    said: Standing | None = standing_after(None, begin(STANDING, "mine", OWNER))
+    said = begun_as(begin(STANDING, "mine", OWNER))
     assert said == STANDING
     kinds = []
-    while said is not None and (event := next_event(wanted, said, "mine", "id", OWNER)) is not None:
+    while (event := next_event(wanted, said, "mine", "id", OWNER)) is not None:
         kinds.append(type(event))
         said = standing_after(said, event)
     assert kinds == [Updated, HealthChanged, ModeChanged]
@@ -143,43 +143,35 @@ def test_what_is_unsaid_is_said_one_event_at_a_time_until_the_log_says_what_is_w
 
 def test_a_new_life_begins_with_health_and_mode_as_wanted_and_then_tells_the_reasons() -> None:
     wanted = Standing(description=DESCRIPTION, health="critical", health_reason="no disk")
-    said = standing_after(None, begin(wanted, "mine", OWNER))
-    assert said is not None
+    said = begun_as(begin(wanted, "mine", OWNER))
     assert said.health == "critical"
     assert isinstance(next_event(wanted, said, "mine", "id", OWNER), HealthChanged)
 
 
-def mode_changed(by: Author) -> Event:
-    return ModeChanged(id="m", term="mine", by=by, mode="draining", reason="maintenance")
+DRAINED = msgspec.structs.replace(STANDING, mode="draining", mode_reason="rack moves")
+SICK = msgspec.structs.replace(STANDING, health="critical", health_reason="seen failing")
+MAINTAINED = msgspec.structs.replace(STANDING, mode="maintenance")
 
 
-def test_what_an_operator_said_becomes_the_owners_will() -> None:
-    wanted, said = take_over(STANDING, STANDING, mode_changed(OPERATOR))
-    assert wanted == said
-    assert (wanted.mode, wanted.mode_reason) == ("draining", "maintenance")
-    sick = HealthChanged(id="h", term="mine", by=OPERATOR, health="critical", reason="seen failing")
-    wanted, said = take_over(wanted, said, sick)
-    assert wanted == said
-    assert (wanted.health, wanted.mode) == ("critical", "draining")
+@pytest.mark.parametrize(
+    ("wanted", "said", "found", "then"),
+    [
+        (STANDING, STANDING, DRAINED, DRAINED),
+        (STANDING, STANDING, SICK, SICK),
+        (SICK, SICK, STANDING, STANDING),
+        # a change of the owner's that is still to be said stands; what it does not touch is obeyed
+        (MAINTAINED, STANDING, DRAINED, MAINTAINED),
+        (MAINTAINED, STANDING, SICK, msgspec.structs.replace(SICK, mode="maintenance")),
+        (STANDING, SICK, DRAINED, msgspec.structs.replace(DRAINED, health="passing")),
+    ],
+)
+def test_what_an_operator_said_becomes_the_owners_will(
+    wanted: Standing, said: Standing, found: Standing, then: Standing
+) -> None:
+    assert obey(wanted, said, found) == then
 
 
-def test_a_change_of_the_owners_that_is_still_to_be_said_stands_against_an_operators() -> None:
-    pending = msgspec.structs.replace(STANDING, mode="maintenance")
-    wanted, said = take_over(pending, STANDING, mode_changed(OPERATOR))
-    assert wanted.mode == "maintenance"
-    assert said.mode == "draining"
-
-
-@pytest.mark.parametrize("by", [OWNER, REAPER])
-def test_only_operators_are_obeyed(by: Author) -> None:
-    assert take_over(STANDING, STANDING, mode_changed(by)) == (STANDING, STANDING)
-
-
-def test_the_projectors_state_tells_of_two_words_where_the_last_one_tells_of_one() -> None:
-    told = Instance(
-        epoch="e", revision=12, namespace="default", service="s", id="i", term="mine", endpoints=DESCRIPTION.endpoints,
-        heartbeat=5.0, ttl=15.0, health="warning", mode="draining", reason="both",
-    )  # fmt: skip
-    wanted, said = taken_from(STANDING, STANDING, told)
-    assert wanted == said
-    assert (wanted.health, wanted.mode) == ("warning", "draining")
+def test_only_operators_set_the_state_of_others() -> None:
+    drained = {by: ModeChanged(id="m", term="mine", by=by, mode="draining") for by in (OWNER, OPERATOR, REAPER)}
+    assert [by for by, event in drained.items() if speaks_for(event)] == [OPERATOR]
+    assert not speaks_for(removed("mine"))

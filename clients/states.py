@@ -1,0 +1,35 @@
+"""Reading the states of instances off the wire, and keeping them small: what most instances share is kept once."""
+
+from __future__ import annotations
+
+import logging
+from sys import intern
+
+from msgspec.structs import force_setattr
+
+from adsum.events.codec import decode_topology
+from adsum.events.errors import Undecodable
+from adsum.events.signals import Instance, Topology
+
+__all__ = ["read_state"]
+
+_SHARED = ("epoch", "namespace", "service", "version", "zone")
+_SHARED_BY_ENDPOINTS = ("name", "protocol")
+
+log = logging.getLogger("adsum.directory")
+
+
+def read_state(subject: str, data: bytes) -> Topology | None:
+    """The state or tombstone in a message; None, with a line in the log, if it cannot be read."""
+    try:
+        told = decode_topology(data)
+    except Undecodable as error:
+        log.warning("%s: skipped a state that cannot be read: %s", subject, error)
+        return None
+    if isinstance(told, Instance):
+        for field in _SHARED:
+            force_setattr(told, field, intern(getattr(told, field)))
+        for endpoint in told.endpoints:
+            for field in _SHARED_BY_ENDPOINTS:
+                force_setattr(endpoint, field, intern(getattr(endpoint, field)))
+    return told
