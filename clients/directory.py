@@ -16,9 +16,11 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from adsum.events import subjects
+from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_service_mark
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
+from adsum.events.outage import Outage
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, NamespaceMark, Topology
 
@@ -30,7 +32,6 @@ from .errors import NotLoaded
 from .loading import Loading
 from .marks import Marks
 from .notice import Notice
-from .outage import Outage, delays
 from .states import read_state
 
 __all__ = ["Directory", "DirectoryState"]
@@ -77,7 +78,7 @@ class Directory:
         self._memo: dict[tuple[str | None, bool], tuple[Instance, ...]] = {}
         self._wake = asyncio.Event()
         self._notice = Notice()
-        self._delays = _delays()
+        self._spreads = _spreads()
         self._loaded_at = -math.inf
         self._outage = Outage(log, str(self), OUTAGE_LIMIT)
         self._following: asyncio.Task[None] | None = None
@@ -163,8 +164,8 @@ class Directory:
             stack.callback(self._marks.listen(self._hear_namespace_mark))
             self._following = tasks.create_task(self._follow(), name=str(self))
             if self._wait > 0 and not await self.loaded(self._wait):
-                error = self._outage.last_error
-                log.warning("%s: not loaded within %g s (%s); it goes on behind", self, self._wait, error)
+                reason = self._outage.reason or "no answer yet"
+                log.warning("%s: not loaded within %g s (%s); it goes on behind", self, self._wait, reason)
             self._stack = stack.pop_all()
         return self
 
@@ -187,6 +188,7 @@ class Directory:
 
     async def _follow(self) -> None:
         """Read a snapshot whenever the census wants one; for ever."""
+        delays = backoff()
         while True:
             self._wake.clear()
             try:
@@ -197,9 +199,11 @@ class Directory:
                     await self._load()
             except (ReaderLost, BrokerUnavailable, BrokerRefused) as error:
                 self._census.abandon_load()
-                await self._sleep(self._outage.failed(error, self._clock()))
+                self._outage.goes_on(error)
+                await self._sleep(next(delays))
                 continue
-            self._outage.over(self._clock())
+            self._outage.over()
+            delays = backoff()
             if not self._census.wanted:
                 await self._sleep(self._until_poll())
                 self._poll()
@@ -230,8 +234,8 @@ class Directory:
     def _spread(self) -> float:
         """Seconds to wait before reading anew: longer each time that what was read was not proven afterwards."""
         if self._census.proven_at > self._loaded_at:
-            self._delays = _delays()
-        return next(self._delays)
+            self._spreads = _spreads()
+        return next(self._spreads)
 
     def _begin(self) -> list[str]:
         return [subjects.topologies(self.namespace, service) for service in self._census.begin_load() or ("*",)]
@@ -294,5 +298,5 @@ class Directory:
             self._wake.set()
 
 
-def _delays() -> Iterator[float]:
-    return delays(SPREAD, 30.0, lambda _, high: random.uniform(0, high))
+def _spreads() -> Iterator[float]:
+    return backoff(SPREAD, 30.0, lambda _, high: random.uniform(0, high))

@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from adsum.events import subjects
+from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_event
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch, Unacknowledged, Undecodable
@@ -19,6 +20,7 @@ from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Deregistered, Event, Registered
 from adsum.events.log import Outrun, Word, last_word, say
 from adsum.events.names import Key
+from adsum.events.outage import Outage
 from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.signals import Instance, Topology
 from adsum.events.streams import EVENTS, read_epoch
@@ -40,7 +42,6 @@ from .life import (
     standing_after,
 )
 from .notice import Notice
-from .outage import Outage
 
 __all__ = ["Reconciler"]
 
@@ -139,15 +140,17 @@ class Reconciler:
 
     async def run(self) -> None:
         """Until the life was ended by others, or `leave` was called and goodbye said as well as could be."""
-        loop = asyncio.get_running_loop()
+        delays = backoff()
         while self.end is None and not self._leaving.is_set():
             self._wake.clear()
             try:
                 await self._reconcile()
             except (BrokerUnavailable, BrokerRefused, StreamMismatch, ReaderLost) as error:
-                await self._sleep(self.outage.failed(error, loop.time()))
+                self.outage.goes_on(error)
+                await self._sleep(next(delays))
             else:
-                self.outage.over(loop.time())
+                self.outage.over()
+                delays = backoff()
                 if self.end is None and not await self._sleep(self.wanted.description.ttl * random.uniform(0.75, 1)):
                     self._look_due = True
         if self.end is None:

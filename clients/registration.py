@@ -300,5 +300,5 @@ class Registration:
         return told.mode if isinstance(told, Instance) and told.term == self.term else None
 
     def _why(self) -> str:
-        error = self._reconciler.outage.last_error
-        return f" ({error})" if error is not None else ""
+        reason = self._reconciler.outage.reason
+        return f" ({reason})" if reason else ""

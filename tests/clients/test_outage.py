@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from adsum.clients import BrokerUnavailable, Registry, Superseded, connect
-from adsum.clients.outage import Outage, delays
 from adsum.events.broker import Broker
 from adsum.events.errors import Unacknowledged
 from adsum.events.ids import new_epoch
@@ -189,24 +187,3 @@ async def test_what_was_said_in_another_log_does_not_stop_it(registry: Registry,
         assert me.state == "registered"
         assert [event.term for event in await history(broker, me.key)] == [term, me.term]
     assert isinstance(await last(broker, me.key), Deregistered)
-
-
-@pytest.mark.parametrize("picked", [lambda low, high: low, lambda low, high: high])
-def test_waits_grow_to_a_bound_and_never_end(picked: Callable[[float, float], float]) -> None:
-    waits = delays(0.2, 5.0, picked)
-    seen = [next(waits) for _ in range(1000)]
-    assert seen[0] <= 0.2
-    assert max(seen) <= 5.0
-    assert min(seen[-900:]) >= 2.5
-
-
-def test_an_outage_warns_once_errs_once_it_has_lasted_and_says_when_it_is_over(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    outage = Outage(logging.getLogger("adsum.registration"), "default/orders/one", limit=15)
-    for now in range(30):
-        outage.failed(BrokerUnavailable("no broker"), now)
-    outage.over(31)
-    outage.over(32)
-    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "INFO"]
