@@ -15,7 +15,7 @@ from adsum.events.reader import ReaderLost
 from . import listing, log, operate, register, status, watch
 from .child import CannotStart
 from .options import broker_options, take_environment
-from .output import note
+from .output import PipeClosed, note
 from .session import DEBUG, heard
 
 __all__ = ["cli", "main"]
@@ -71,12 +71,9 @@ def main() -> None:
     """Run the command and end the process with its exit code; no error ends in a traceback."""
     sys.excepthook = _unexpected
     heard(logging.CRITICAL)
-    try:
-        code = _outcome()
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader had enough (`| head`)
+    code = _outcome()
+    if code == BROKEN_PIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains when it flushes at exit
-        code = BROKEN_PIPE
     sys.exit(code)
 
 
@@ -93,6 +90,8 @@ def _outcome() -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except PipeClosed:
+        return BROKEN_PIPE
     except AdsumError as error:
         note(str(error))
         return _code(error)

@@ -14,12 +14,20 @@ from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Cell", "clean", "iso", "note", "show_json", "show_json_lines", "show_rows", "show_table"]
+from adsum.events.errors import AdsumError
+
+__all__ = ["Cell", "PipeClosed", "clean", "iso", "note", "show_json", "show_json_lines", "show_rows", "show_table"]
 
 _PASSWORD = re.compile(r"(?<=://)[^@/\s]+@")
+GAP = 2
+KEPT = 4
 _COLOURS = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 EMPTY = "-"
 """What an empty cell shows in a pipe, so that columns can be counted."""
+
+
+class PipeClosed(AdsumError):
+    """Who read the output had enough (`| head`); no reason for a word."""
 
 
 class Cell(NamedTuple):
@@ -86,17 +94,34 @@ def _show_plain(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def _show_rich(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    shown = [column for column in range(len(titles)) if not rows or any(row[column].text for row in rows)]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in shown:
-        table.add_column(titles[column], overflow="fold")
+    console = Console(highlight=False, markup=False, emoji=False)
+    widths = [
+        max(cell_len(text) for text in (title, *(row[at].text for row in rows))) for at, title in enumerate(titles)
+    ]
+    filled = [at for at in range(len(titles)) if any(row[at].text for row in rows)]
+    shown = fitting(filled, widths, console.width)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for at in shown:
+        table.add_column(titles[at], overflow="fold")
     for row in rows:
-        table.add_row(*(Text(row[column].text, row[column].style) for column in shown))
-    Console(highlight=False, markup=False, emoji=False).print(table)
+        table.add_row(*(Text(row[at].text, row[at].style) for at in shown))
+    console.print(table)
+    left_out = ", ".join(titles[at] for at in filled if at not in shown)
+    if left_out:
+        note(f"this terminal is too narrow for {left_out}; a pipe (| less -S) and --json show all")
+
+
+def fitting(columns: Sequence[int], widths: Sequence[int], width: int) -> Sequence[int]:
+    """The columns that fit into `width`, the last ones left out first, the first few never. Pure."""
+    shown = list(columns)
+    while len(shown) > KEPT and sum(widths[at] + GAP for at in shown) - GAP > width:
+        shown.pop()
+    return shown
 
 
 def _ansi(cell: Cell) -> str:
@@ -105,5 +130,8 @@ def _ansi(cell: Cell) -> str:
 
 
 def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise PipeClosed("nobody reads standard output any more") from None

@@ -57,8 +57,8 @@ class Presence:
         self.over: asyncio.Task[str | None] = asyncio.create_task(self._run(), name="presence")
 
     async def drain(self) -> bool:
-        """Tell others to send no more work; whether there is anybody to tell. Bounded."""
-        if self._me is None or self._me.state != "registered":
+        """Tell others to send no more work; whether that was news to anybody. Bounded."""
+        if self._me is None or self._me.state != "registered" or self._me.standing.mode != "serving":
             return False
         try:
             return await self._me.drain("stopping")

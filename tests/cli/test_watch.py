@@ -1,0 +1,57 @@
+"""watch, with a real adsumd: every change, at once, through an outage."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.waiting import until
+
+from .programs import Adsum, Running
+
+SHORT = ("--heartbeat", "0.5s", "--ttl", "1.5s", "--drain-wait", "0")
+
+
+async def keeper(adsum: Adsum, service: str, id: str, *more: str) -> Running:
+    """Something registered until it is stopped."""
+    running = await adsum.start("register", service, "--id", id, "--host", "10.0.0.1", "--port", "80", *SHORT, *more)
+    await running.says("registered")
+    return running
+
+
+async def kinds(watcher: Running, count: int) -> list[tuple[str, str]]:
+    """The first `count` changes: kind and id."""
+    await until(lambda: len(watcher.out), lambda seen: seen >= count)
+    return [(change["kind"], change["id"]) for change in watcher.events[:count]]
+
+
+async def test_joined_changed_left(served: Adsum) -> None:
+    first = await keeper(served, "orders", "a", "--capability", "payments")
+    watcher = await served.start("watch", "--json")
+    assert await kinds(watcher, 1) == [("joined", "a")]
+    assert (await served("drain", "orders", "a", "--reason", "update")).code == 0
+    assert await kinds(watcher, 2) == [("joined", "a"), ("changed", "a")]
+    first.send(signal.SIGTERM)
+    await first.code()
+    joined, drained, left = [watcher.events[at] for at in range(len(await kinds(watcher, 3)))]
+    assert joined["before"] is None
+    assert joined["after"]["routable"] is True
+    assert (drained["before"]["mode"], drained["after"]["mode"]) == ("serving", "draining")
+    assert (left["kind"], left["after"], left["reason"]) == ("left", None, "deregistered")
+    assert joined["revision"] < drained["revision"] < left["revision"]
+
+
+async def test_one_that_is_killed_becomes_stale_and_leaves(served: Adsum) -> None:
+    watcher = await served.start("watch", "orders")
+    victim = await keeper(served, "orders", "a")
+    await keeper(served, "billing", "b")
+    victim.send(signal.SIGKILL)
+    await watcher.prints("up -> stale")
+    await watcher.prints("expired")
+    assert not any("billing" in line for line in watcher.out)
+
+
+async def test_only_a_capability(served: Adsum) -> None:
+    watcher = await served.start("watch", "--json", "--capability", "payments")
+    await keeper(served, "orders", "a")
+    await keeper(served, "orders", "b", "--capability", "payments")
+    assert await kinds(watcher, 1) == [("joined", "b")]
