@@ -63,7 +63,8 @@ class Observations(NamedTuple):
 class Catalog(Protocol):
     """A database that holds current records, their history, the events, what was rejected, and the checkpoint.
 
-    Every method raises CatalogUnavailable if the database does not answer; then nothing was stored.
+    Every method raises CatalogUnavailable if the database does not answer; then nothing was stored, or, where the
+    connection was lost during the commit, all of it: the checkpoint tells.
     """
 
     shared: bool
@@ -72,16 +73,19 @@ class Catalog(Protocol):
     """How it is told to people: the DSN without its password."""
 
     async def open(self) -> None:
-        """Connect and migrate. Raises CatalogTooNew, CatalogInUse."""
+        """Connect and migrate. Raises CatalogTooNew, CatalogInUse, Refusal for what will not open as it is."""
 
     async def checkpoint(self) -> Checkpoint | None:
         """Where the fold stands; None for a catalog that never folded anything."""
 
     async def begin(self, epoch: str) -> Checkpoint:
-        """Bind an unused catalog to the log of this epoch; the checkpoint at sequence 0. Raises CheckpointMoved."""
+        """Bind a catalog that never folded anything to the log of this epoch; the checkpoint at sequence 0.
+
+        Raises CheckpointMoved if it folded something.
+        """
 
     async def records(self) -> list[Record]:
-        """All live records, ordered by key."""
+        """All live records, ordered by key. Read the checkpoint before them: a later one may be past them."""
 
     async def folded(self, event_ids: Collection[str]) -> set[str]:
         """Those of these event ids that are in the catalog's events."""

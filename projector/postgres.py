@@ -42,8 +42,8 @@ CLOSE_LIMIT = 5.0
 _SQL = load_queries("postgres")
 _MIGRATIONS = load_migrations("postgres")
 _MIGRATION_LOCK = 0x616473756D  # "adsum"
-# A daemon that is paused or cut off in the middle of a transaction must not keep its locks from its successor. A plan is
-# made for each call: one kept from when a table was empty would scan it once it has grown, until the next ANALYZE.
+# A daemon that is paused or cut off in the middle of a transaction must not keep its locks from its successor. A plan
+# is made for each call: one kept from when a table was empty would scan it once it has grown, until the next ANALYZE.
 _SETTINGS = "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL plan_cache_mode = force_custom_plan"
 _BEGIN = f"BEGIN; {_SETTINGS}"
 _BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_SETTINGS}"

@@ -70,6 +70,7 @@ class SQLiteCatalog:
         self._lock.acquire()
         try:
             with self._translated(opening=True):
+                await asyncio.to_thread(_probe, self._path)
                 self._writer = await self._connect()
                 await _hop(self._writer, _use_wal)
                 migrate = partial(_migrate, name=self.name)
@@ -207,6 +208,11 @@ def _transaction(begin: str, work: Callable[[sqlite3.Connection], T], db: sqlite
             db.execute("ROLLBACK")
         raise
     return result
+
+
+def _probe(path: Path) -> None:
+    """Fail here where the file cannot be opened: aiosqlite's thread would still speak to the loop that may be gone."""
+    sqlite3.connect(path).close()
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
