@@ -1,53 +1,33 @@
-"""The connection to NATS: the only module that knows nats-py's options and errors.
+"""The connection to NATS; with `driver` the only module that knows nats-py.
 
 It reconnects for ever, is never taken down by a callback, and translates the driver's errors into ours. What the
-options are for is in `_options`; why each differs from the driver's default is said there.
+options are for is in `driver.options`; why each differs from the driver's default is said there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import nats.errors
 import nats.js.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig, StreamInfo
 
+from .driver import Driver, JetStream, WrongLastSequence, heeding_cancellation, options, sequence_of, translated
 from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
-from .settings import DEFAULT_URL, BrokerSettings, check_servers, readable, tls_context
+from .settings import DEFAULT_URL, BrokerSettings
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
 
 REQUEST_TIMEOUT = 5.0
-_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+CLOSE_TIMEOUT = 3.0
 
 log = logging.getLogger("adsum.broker")
-
-
-class WrongLastSequence(BrokerRefused):
-    """A conditional publish was refused: another message came to that subject first."""
-
-
-class _Driver(Client):
-    """nats-py, but for one thing: it closes for good when the server says an error to a connection that stands (its
-    credentials expired or were taken back, too many connections). This one tries again, like after any other loss."""
-
-    async def _process_err(self, err_msg: str) -> None:
-        if "permissions violation" in err_msg.lower():
-            await super()._process_err(err_msg)
-            return
-        error = nats.errors.Error(f"nats: {err_msg}")
-        await self._error_cb(error)
-        await self._process_op_err(error)
 
 
 class Broker:
@@ -63,14 +43,15 @@ class Broker:
         self.last_error = ""
         self.connects = 0
         self.lost_at: float | None = time.monotonic()
-        self._options = _options(settings, name, ping, keep_unsent)
-        self._client = _Driver()
-        self._js = JetStreamContext(self._client, timeout=REQUEST_TIMEOUT)
+        self._options = options(settings, name, ping, keep_unsent)
+        self._client = Driver()
+        self._js = JetStream(self._client, timeout=REQUEST_TIMEOUT)
         self._connected = asyncio.Event()
         self._on_connect: list[Callable[[], None]] = []
         self._refusals: dict[str, str] = {}
         self._connecting: asyncio.Task[None] | None = None
         self._closing = False
+        self._begun = False
         self._hopeless: BrokerRefused | None = None
 
     @classmethod
@@ -130,7 +111,7 @@ class Broker:
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
         """A core publish: sent, not acknowledged. Raises BrokerUnavailable if it cannot even be sent."""
-        with _translated(f"publish to {subject}"):
+        with translated(f"publish to {subject}"):
             await self._client.publish(subject, data, reply=reply)
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
@@ -138,7 +119,7 @@ class Broker:
 
         It has no limit of pending messages: what floods it is bounded by who reads it (see `reader`, `directory`).
         """
-        with _translated(f"subscribe to {subject}"):
+        with translated(f"subscribe to {subject}"):
             subscription = await self._client.subscribe(
                 subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0
             )
@@ -150,13 +131,14 @@ class Broker:
     async def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription; harmless when the connection has gone."""
         try:
-            await subscription.unsubscribe()
+            with heeding_cancellation():
+                await subscription.unsubscribe()
         except (nats.errors.Error, OSError) as error:
             log.debug("unsubscribe from %s: %s", subscription.subject, error)
 
     async def flush(self) -> None:
         """Wait until the server has taken what was sent before. Raises BrokerUnavailable."""
-        with _translated("flush"):
+        with translated("flush"):
             await self._client.flush(int(REQUEST_TIMEOUT))
 
     def inbox(self) -> str:
@@ -180,7 +162,7 @@ class Broker:
         """
         if not self.connected:
             raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.shown}")
-        with _translated(f"publish to {subject}", unanswered=Unacknowledged):
+        with translated(f"publish to {subject}", unanswered=Unacknowledged):
             try:
                 ack = await self._js.publish(subject, data, timeout=timeout, stream=stream, headers=dict(headers))
             except nats.errors.TimeoutError:
@@ -195,11 +177,13 @@ class Broker:
 
         The caller bounds the wait: `await asyncio.wait_for(future, seconds)`.
         """
-        with _translated(f"publish to {subject}"):
+        if not self.connected:
+            raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.shown}")
+        with translated(f"publish to {subject}"):
             acknowledged = await self._js.publish_async(
                 subject, data, wait_stall=REQUEST_TIMEOUT, stream=stream, headers=dict(headers)
             )
-        return _sequence_of(acknowledged, subject)
+        return sequence_of(acknowledged, subject)
 
     async def last_message(self, stream: str, subject: str) -> RawStreamMsg | None:
         """The last message of a subject, read through the stream's leader (never from a replica that lags)."""
@@ -230,7 +214,8 @@ class Broker:
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer; harmless when it or the connection is gone (the broker then drops it by itself)."""
         try:
-            await self._js.delete_consumer(stream, consumer)
+            with heeding_cancellation():
+                await self._js.delete_consumer(stream, consumer)
         except (nats.errors.Error, OSError) as error:
             log.debug("delete consumer %s of %s: %s", consumer, stream, error)
 
@@ -241,17 +226,23 @@ class Broker:
         self._closing = True
         if self._connecting is not None and not self._connecting.done():
             self._connecting.cancel()
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT):
-                if self.connected:
-                    await self._client.flush(2)
-                await self._client.close()
-        except (nats.errors.Error, OSError, TimeoutError) as error:
-            log.debug("close: %s", error)
+        if self.connected:
+            await self._attempt(self._client.flush(2))
+        if self._begun:
+            await self._attempt(self._client.close())
         if self._connecting is not None:
             await asyncio.gather(self._connecting, return_exceptions=True)
 
+    async def _attempt(self, ending: Awaitable[object]) -> None:
+        """One step of closing, which the next must follow whatever becomes of it."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await ending
+        except (nats.errors.Error, OSError, TimeoutError) as error:
+            log.debug("close: %s", error)
+
     async def _connect(self) -> None:
+        self._begun = True
         try:
             await self._client.connect(
                 **self._options,
@@ -262,6 +253,7 @@ class Broker:
         except Exception as error:  # what the driver does not try again after
             log.exception("cannot connect to %s", self.settings.shown)
             self._hopeless = BrokerRefused(f"cannot connect to {self.settings.shown}: {error!r}")
+            self._begun = False
             self._connected.set()
             return
         await self._when_connected()
@@ -301,9 +293,9 @@ class Broker:
 
     @contextmanager
     def _asked(self, doing: str, stream: str) -> Iterator[None]:
-        """Like `_translated`, for requests to JetStream about a stream; a refused one is no timeout either."""
+        """Like `translated`, for requests to JetStream about a stream; a refused one is no timeout either."""
         try:
-            with _translated(doing):
+            with translated(doing):
                 yield
         except BrokerUnavailable:
             for subject in self._refusals:
@@ -317,70 +309,3 @@ class Broker:
                 return await self._js.get_msg(stream, seq=seq, subject=subject)
             except nats.js.errors.NotFoundError:
                 return None
-
-
-def _options(settings: BrokerSettings, name: str, ping: float, keep_unsent: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "servers": check_servers(settings),
-        "name": name,
-        "max_reconnect_attempts": -1,  # the default gives up after 60 and the process would be invisible for good
-        "reconnect_time_wait": random.uniform(0.3, 0.8),  # spread over the fleet, so that no herd comes back at once
-        "connect_timeout": 3,
-        "ping_interval": ping,  # the default notices a dead server after four minutes
-        "max_outstanding_pings": 2,
-    }
-    if not keep_unsent:
-        options["pending_size"] = 0
-    given = {"user": settings.user, "password": settings.password, "token": settings.token}
-    options |= {key: value for key, value in given.items() if value is not None}
-    if settings.credentials:
-        options["user_credentials"] = readable("credentials", settings.credentials)
-    if settings.nkey:
-        options["nkeys_seed"] = readable("nkey", settings.nkey)
-    context = tls_context(settings)
-    if context is not None:
-        options["tls"] = context
-        if settings.tls_hostname:
-            options["tls_hostname"] = settings.tls_hostname
-    return options
-
-
-@contextmanager
-def _translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailable) -> Iterator[None]:
-    """The one boundary at which the driver's errors become ours."""
-    try:
-        yield
-    except (nats.errors.TimeoutError, TimeoutError) as error:
-        raise unanswered(f"{doing}: no answer in time") from error
-    except (nats.js.errors.NoStreamResponseError, nats.js.errors.ServiceUnavailableError) as error:
-        raise BrokerUnavailable(f"{doing}: no stream answers (no JetStream there, no adsumd yet, or no leader at the moment)") from error
-    except nats.js.errors.APIError as error:
-        wrong = error.err_code in _WRONG_LAST_SEQUENCE
-        raise (WrongLastSequence if wrong else BrokerRefused)(f"{doing}: {error.description}") from error
-    except (nats.errors.Error, OSError) as error:
-        raise BrokerUnavailable(f"{doing}: {error}") from error
-
-
-def _sequence_of(acknowledged: asyncio.Future[Any], subject: str) -> asyncio.Future[int]:
-    """The driver's future of an acknowledgement as one of a sequence, its errors translated."""
-    sequence: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    def settle(source: asyncio.Future[Any]) -> None:
-        if sequence.done():
-            return
-        if source.cancelled():
-            sequence.cancel()
-            return
-        try:
-            with _translated(f"publish to {subject}", unanswered=Unacknowledged):
-                sequence.set_result(source.result().seq)
-        except (BrokerUnavailable, BrokerRefused) as error:
-            sequence.set_exception(error)
-
-    def abandon(outer: asyncio.Future[int]) -> None:
-        if outer.cancelled():
-            acknowledged.cancel()
-
-    acknowledged.add_done_callback(settle)
-    sequence.add_done_callback(abandon)
-    return sequence

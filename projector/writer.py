@@ -27,6 +27,7 @@ __all__ = ["Writer"]
 
 BATCH = 1000
 ALARM_AFTER = 15.0
+LOOKS, LOOK_AGAIN = 4, 1.0
 _REMEDY = (
     "If the log is right, let the catalog be built anew: start adsumd with an empty database (--catalog). "
     "If the catalog is right, put the log's data back."
@@ -72,19 +73,38 @@ class Writer:
         """Make sure that the log is the one the checkpoint was taken from. Raises LogChanged, BrokerUnavailable.
 
         A log put back from an older copy has the same creation time and may be longer again: only the event at the
-        checkpoint tells.
+        checkpoint tells. A cluster's new leader may not have applied all it holds yet: a log that seems too short is
+        looked at a few times before it is refused.
         """
+        for _ in range(LOOKS - 1):
+            if await self._missing() is None:
+                return
+            await asyncio.sleep(LOOK_AGAIN)
+        missing = await self._missing()
+        if missing is not None:
+            raise LogChanged(missing, _REMEDY)
+
+    async def _missing(self) -> str | None:
+        """What the log lacks of what the catalog folded, None if nothing. Raises LogChanged for what is another."""
         info = await self._broker.stream_info(EVENTS)
         at = self.checkpoint
         if info is None:
-            raise LogChanged(f"the log {EVENTS} is gone, the catalog stands at {at.sequence}", _REMEDY)
-        epoch, last = epoch_of_log(info), info.state.last_seq
+            return f"the log {EVENTS} is gone, the catalog stands at {at.sequence}"
+        epoch = epoch_of_log(info)
         if epoch != at.epoch:
             raise LogChanged(f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}", _REMEDY)
-        if last < at.sequence:
-            raise LogChanged(f"the log ends at {last}, the catalog stands at {at.sequence}", _REMEDY)
-        if at.sequence:
-            await self._verify_event()
+        if info.state.last_seq < at.sequence:
+            return f"the log ends at {info.state.last_seq}, the catalog stands at {at.sequence}"
+        if at.sequence == 0:
+            return None
+        raw = await self._broker.message_at(EVENTS, at.sequence)
+        if raw is None:
+            return f"the log holds no event at {at.sequence}, where the catalog folded {at.event_id}"
+        found = identify(Message(raw.subject or "", raw.data or b"", at.sequence, 0.0))
+        if found != at.event_id:
+            what = f"the log holds another event ({found}) at {at.sequence}, where the catalog folded {at.event_id}"
+            raise LogChanged(what, _REMEDY)
+        return None
 
     async def reached(self, sequence: int) -> None:
         """Wait until the fold stands at `sequence` or beyond."""
@@ -96,17 +116,6 @@ class Writer:
         """The last sequence of the log now. Raises BrokerUnavailable."""
         info = await self._broker.stream_info(EVENTS)
         return info.state.last_seq if info else 0
-
-    async def _verify_event(self) -> None:
-        at = self.checkpoint
-        raw = await self._broker.message_at(EVENTS, at.sequence)
-        found = None
-        if raw is not None:
-            found = identify(Message(raw.subject or "", raw.data or b"", at.sequence, 0.0))
-        if found != at.event_id:
-            told = f"another event ({found})" if found else "no event"
-            what = f"the log holds {told} at {at.sequence}, where the catalog folded {at.event_id}"
-            raise LogChanged(what, _REMEDY)
 
     async def _take(self, messages: Sequence[Message]) -> None:
         """Fold and store, whole if the database takes it, else in halves down to the one message it refuses."""
