@@ -115,17 +115,23 @@ class Broker:
             await self._client.publish(subject, data, reply=reply)
 
     async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """A core subscription that is in force at the server when this returns (if connected; else once it is).
+        """A core subscription that is in force at the server when this returns, and again after each reconnect.
 
         It has no limit of pending messages: what floods it is bounded by who reads it (see `reader`, `directory`).
+        Raises BrokerUnavailable, also before the connection first stood (the driver forgets what came before that).
         """
+        if not self.connected:
+            raise BrokerUnavailable(f"subscribe to {subject}: not connected to {self.settings.shown}")
         with translated(f"subscribe to {subject}"):
             subscription = await self._client.subscribe(
                 subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0
             )
+        try:
             await asyncio.sleep(0)  # else the ping of the flush overtakes the queued SUB
-            if self.connected:
-                await self._client.flush(int(REQUEST_TIMEOUT))
+            await self.flush()
+        except BaseException:
+            await self.unsubscribe(subscription)
+            raise
         return subscription
 
     async def unsubscribe(self, subscription: Subscription) -> None:
@@ -261,6 +267,7 @@ class Broker:
     async def _when_connected(self) -> None:
         self.connects += 1
         self.lost_at = None
+        self.last_error = ""
         self._refusals.clear()
         self._connected.set()
         log.info("connected to %s", self.url)
@@ -281,6 +288,8 @@ class Broker:
         said = str(error) or type(error).__name__
         if said != self.last_error:
             log.warning("broker %s: %s", self.settings.shown, said)
+        if isinstance(error, OSError) and "authorization" in self.last_error.lower():
+            return  # only what follows from that: it closes the connection
         self.last_error = said
         if "permissions violation" in said.lower() and '"' in said:
             self._refusals[said.lower().split('"')[1]] = said

@@ -33,12 +33,12 @@ class WrongLastSequence(BrokerRefused):
 
 
 class Driver(Client):
-    """nats-py, but for three things, each of which left a process deaf that believed itself connected.
+    """nats-py, but for four things, three of which left a process deaf that believed itself connected.
 
     It closes for good when the server says an error to a connection that stands (its credentials expired or were taken
     back, too many connections): this one tries again, like after any other loss. The answer to a ping whose sender
     was cancelled or timed out ends its read loop: here it is let go. And a read loop that ends, for whatever reason,
-    while the connection stands is a lost connection.
+    while the connection stands is a lost connection. And the socket of a handshake that failed is closed at once.
     """
 
     async def _process_err(self, err_msg: str) -> None:
@@ -48,6 +48,14 @@ class Driver(Client):
         error = nats.errors.Error(f"nats: {err_msg}")
         await self._error_cb(error)
         await self._process_op_err(error)
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            if self._transport is not None:
+                self._transport.close()
+            raise
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():
