@@ -33,7 +33,7 @@ class ReaderLost(AdsumError):
 
 
 class Message(NamedTuple):
-    """A stored message. `time` is the broker's clock, in seconds since 1970."""
+    """A stored message. `time` is the broker's clock, in seconds since 1970, to the microsecond that databases keep."""
 
     subject: str
     data: bytes
@@ -131,7 +131,7 @@ class StreamReader:
             return
         self._delivered = delivered
         self.behind = pending
-        self._waiting.append(Message(msg.subject, msg.data, sequence, nanoseconds / 1e9))
+        self._waiting.append(Message(msg.subject, msg.data, sequence, round(nanoseconds / 1000) / 1e6))
         self._arrived.set()
 
     def _take_control(self, msg: Msg) -> None:

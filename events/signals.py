@@ -44,7 +44,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     held: tuple[str, ...] = ()
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="present"):
+class Instance(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="present", gc=False):
     """An instance as the catalog knows it at `revision`: the topology message, and what a cache hands out."""
 
     epoch: str

@@ -108,5 +108,8 @@ class Catalog(Protocol):
     async def observe(self, generation: int, observations: Observations) -> None:
         """Write down what was observed. Raises Fenced if the generation is not the catalog's."""
 
+    async def tidy(self) -> None:
+        """Housekeeping that no write should wait for; called every few seconds."""
+
     async def close(self) -> None:
         """Release connections and locks. Idempotent."""

@@ -54,7 +54,7 @@ class BrokerFailed(Refusal):
 
 
 class CatalogUnavailable(AdsumError):
-    """The database did not answer or is busy; nothing was stored, the same call may work later."""
+    """The database did not answer or is busy; the same call may work later. A commit that was under way may stand."""
 
 
 class CatalogRefused(AdsumError):

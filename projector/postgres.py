@@ -133,6 +133,9 @@ class PostgresCatalog:
         """Write down what was observed. Raises Fenced if the generation is not the catalog's."""
         await self._write(partial(_observe, generation=generation, observations=observations))
 
+    async def tidy(self) -> None:
+        """Nothing: the server does its own housekeeping."""
+
     async def close(self) -> None:
         """Close the connections, by force once CLOSE_LIMIT has passed. Idempotent."""
         pool, self._pool = self._pool, None

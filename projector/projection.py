@@ -107,6 +107,7 @@ class Projection:
                 heard, ended = rest, []
                 if not heard:
                     break
+            await self.catalog.tidy()
             self.outage.over()
         except CatalogUnavailable as error:
             self.beats.hearing.keep(heard, ended)
