@@ -54,7 +54,7 @@ class Driver(Client):
             await super()._process_connect_init()
         except BaseException:
             if self._transport is not None:
-                self._transport.close()
+                self._transport.close()  # type: ignore[no-untyped-call]  # the driver's own
             raise
 
     async def _process_pong(self) -> None:
