@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from types import TracebackType
+from typing import TextIO
 
 import click
 
@@ -70,11 +71,16 @@ for command in (
 def main() -> None:
     """Run the command and end the process with its exit code; no error ends in a traceback."""
     sys.excepthook = _unexpected
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()  # None where it was closed (>&-)
     heard(logging.CRITICAL)
     code = _outcome()
     if code == BROKEN_PIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains when it flushes at exit
     sys.exit(code)
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def _outcome() -> int:
@@ -117,7 +123,9 @@ def _code(error: AdsumError) -> int:
 
 
 def _unexpected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A fault of the program itself: one line all the same."""
+    """A fault of the program itself: one line all the same. Ctrl-C before or after the command: none."""
+    if issubclass(kind, KeyboardInterrupt):
+        return
     if os.environ.get(DEBUG):
         sys.__excepthook__(kind, error, trace)
     else:

@@ -40,8 +40,11 @@ class Cell(NamedTuple):
 def note(text: str) -> None:
     """One line on standard error: `adsum: text`. Passwords in URLs are left out."""
     line = _PASSWORD.sub("", clean(text))
-    sys.stderr.write(f"adsum: {line}\n")
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(f"adsum: {line}\n")
+        sys.stderr.flush()
+    except OSError:  # nobody reads it; what is noted goes on all the same
+        return
 
 
 def show_json(value: object) -> None:
@@ -113,7 +116,7 @@ def _show_rich(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     console.print(table)
     left_out = ", ".join(titles[at] for at in filled if at not in shown)
     if left_out:
-        note(f"this terminal is too narrow for {left_out}; a pipe (| less -S) and --json show all")
+        note(f"too narrow for {left_out}; | less -S shows all")
 
 
 def fitting(columns: Sequence[int], widths: Sequence[int], width: int) -> Sequence[int]:

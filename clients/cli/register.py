@@ -65,10 +65,11 @@ def register(ctx: click.Context, where: Where, /, **options: Any) -> int:
     """Run COMMAND, register it as an instance of SERVICE once its port accepts connections, and deregister it when
     it ends. Without COMMAND: keep registered, until stopped, what runs elsewhere (its port is not tried).
 
-    COMMAND keeps this terminal and starts whether or not there is a broker. On SIGTERM it is drained, deregistered
-    and then sent SIGTERM itself; a second signal cuts that short. SIGHUP, SIGUSR1 and SIGUSR2 are passed on. When it
-    is superseded by a later start of the same id, or an operator deregisters it, it goes on unregistered. It is
-    killed when adsum itself is killed (Linux); the entry then lapses by itself.
+    COMMAND must stay in the foreground. It keeps this terminal and starts whether or not there is a broker. On SIGTERM
+    it is drained, deregistered and then sent SIGTERM itself; a second signal cuts that short. SIGHUP, SIGUSR1 and
+    SIGUSR2 are passed on. When it is superseded by a later start of the same id, or an operator deregisters it, it
+    goes on unregistered. When adsum itself is killed, so is COMMAND (on Linux, and unless it changed its user), and
+    the entry lapses by itself.
 
     Ends with COMMAND's exit code, 128 + n after signal n; 127 if there is no COMMAND, 126 if it cannot be run.
 
@@ -108,7 +109,7 @@ def _plan(
         check_label("id", id)
     lease = _lease(where, heartbeat, ttl)
     described = describe(
-        [Endpoint(host=host or "localhost", port=port, protocol=protocol)],
+        [Endpoint(host="localhost" if host is None else host, port=port, protocol=protocol)],
         capabilities=capabilities,
         metadata=dict(_pair(text) for text in metadata),
         version=version,

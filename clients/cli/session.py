@@ -28,8 +28,11 @@ class Failed(AdsumError):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end."""
-    return asyncio.run(main)
+    """Run a command's coroutine to its end. An error that left a block of the library is raised as it was."""
+    try:
+        return asyncio.run(main)
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
 
 
 @asynccontextmanager
@@ -59,9 +62,14 @@ def heard(level: int) -> None:
 
 class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            note(record.getMessage())
-            if record.exc_info and os.environ.get(DEBUG):
-                sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")
-        except OSError:  # nobody reads standard error any more; a note must not end the command
-            self.setLevel(logging.CRITICAL + 1)
+        note(record.getMessage())
+        if record.exc_info and os.environ.get(DEBUG):
+            sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What a group of one error is about; else the group itself."""
+    inner: BaseException = group
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner

@@ -21,6 +21,8 @@ from .session import Failed
 
 __all__ = ["keep", "wrap"]
 
+SURVIVAL = 5.0
+"""Seconds after Ctrl-C after which a program that still runs is taken to go on."""
 PING = 2.0
 SETTLE = 1.0
 """Seconds that a program must live before a port that was open already is taken for its own."""
@@ -116,6 +118,14 @@ class _Life:
             await asyncio.wait([self._child.exited], timeout=self._drain_wait)
         await self._presence.leave()
         self._pass_on(interrupt)
+        if interrupt.shared:
+            await self._survived()
+
+    async def _survived(self) -> None:
+        """Some programs take Ctrl-C for something else; who sits there should know."""
+        await asyncio.wait([self._child.exited], timeout=SURVIVAL)
+        if self._child.running:
+            note("the program goes on after Ctrl-C, unregistered")
 
     def _pass_on(self, interrupt: Interrupt) -> None:
         if not interrupt.shared:

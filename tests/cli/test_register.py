@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 from tests.waiting import until
 
-from .programs import Adsum, Running, alive, children, environment, free_port, listener, types
+from .programs import SCRIPTS, Adsum, Running, alive, children, environment, free_port, listener, start, types
 
 SHORT = ("--heartbeat", "0.5s", "--ttl", "1.5s", "--drain-wait", "100ms")
 
@@ -230,6 +232,22 @@ async def test_without_a_command_it_ends_when_it_is_removed(adsum: Adsum) -> Non
     assert (await adsum("deregister", "mail", "one")).code == 0
     assert await keeper.code() == 1
     assert any("removed by operator" in line for line in keeper.err)
+
+
+async def test_nobody_reading_its_notes_does_not_end_it(adsum: Adsum) -> None:
+    port = free_port()
+    command = " ".join(shlex.quote(word) for word in [*listener(port)])
+    script = f"{SCRIPTS}/adsum register orders --id one --port {port} --drain-wait 0 -- {command} 2> >(exec true)"
+    shell = await start(["bash", "-c", f"{script} & wrapper=$!; echo $wrapper; wait $wrapper; echo $?"], adsum.env)
+    try:
+        await shell.prints("listening")
+        await until(lambda: _types(adsum), lambda seen: seen == ["registered"])
+        os.kill(int(shell.out[0]), signal.SIGTERM)
+        await shell.code()
+        assert shell.out[-1] == "7"
+        assert types(await adsum.events())[-1] == "deregistered"
+    finally:
+        await shell.stop()
 
 
 async def _started(adsum: Adsum, *arguments: str) -> Running:

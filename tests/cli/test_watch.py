@@ -6,7 +6,7 @@ import signal
 
 from tests.waiting import until
 
-from .programs import Adsum, Running
+from .programs import SCRIPTS, Adsum, Running, start
 
 SHORT = ("--heartbeat", "0.5s", "--ttl", "1.5s", "--drain-wait", "0")
 
@@ -55,3 +55,18 @@ async def test_only_a_capability(served: Adsum) -> None:
     await keeper(served, "orders", "a")
     await keeper(served, "orders", "b", "--capability", "payments")
     assert await kinds(watcher, 1) == [("joined", "b")]
+
+
+async def test_a_reader_that_had_enough_ends_it_silently(served: Adsum) -> None:
+    await keeper(served, "orders", "a")
+    await keeper(served, "orders", "b")
+    shell = await start(["bash", "-c", f"{SCRIPTS}/adsum watch --json | head -1; echo ${{PIPESTATUS[0]}}"], served.env)
+    try:
+        await until(lambda: len(shell.out), lambda seen: seen == 1)
+        for _ in range(3):  # it notices when it writes the next time
+            assert (await served("drain", "orders", "a")).code == 0
+            assert (await served("drain", "orders", "a", "--undo")).code == 0
+        assert await shell.code() == 0
+        assert (shell.out[1:], shell.err) == (["141"], [])
+    finally:
+        await shell.stop()
