@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+
 from adsum.events.description import Description
 from adsum.events.lifecycle import Health, Mode
 from adsum.events.names import Key

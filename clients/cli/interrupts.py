@@ -32,19 +32,20 @@ class Interrupt(NamedTuple):
 class Interrupts:
     """A context manager that takes signals out of Python's hands and into a queue, until the process ends.
 
-    Enter it in the main thread before any other thread starts. What was ignored (nohup, `&` in a script) stays so.
+    Enter it in the main thread while there is no other. What was ignored (nohup, `&` in a script) stays so.
     """
 
     def __init__(self, wanted: Iterable[signal.Signals]) -> None:
         self.taken = frozenset(one for one in wanted if signal.getsignal(one) != signal.SIG_IGN)
         self._arrived: asyncio.Queue[Interrupt] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._listener: threading.Thread | None = None
 
     def __enter__(self) -> Interrupts:
         loop = self._loop = asyncio.get_running_loop()
         if hasattr(signal, "sigwaitinfo"):
-            signal.pthread_sigmask(signal.SIG_BLOCK, self.taken)
-            threading.Thread(target=self._listen, name="interrupts", daemon=True).start()
+            signal.pthread_sigmask(signal.SIG_BLOCK, self.taken)  # what comes now waits for `next`
+            self._listener = threading.Thread(target=self._listen, name="interrupts", daemon=True)
         else:
             for one in self.taken:
                 loop.add_signal_handler(one, self._guess, one)
@@ -56,7 +57,9 @@ class Interrupts:
         self._loop = None  # they stay blocked: the process is about to end, with an exit code of its own choice
 
     async def next(self) -> Interrupt:
-        """The next signal that came."""
+        """The next signal that came. The first call starts a thread: fork before it."""
+        if self._listener is not None and not self._listener.is_alive():
+            self._listener.start()
         return await self._arrived.get()
 
     def _listen(self) -> None:

@@ -31,10 +31,11 @@ async def served(tmp_path: Path) -> AsyncIterator[Adsum]:
     )
     try:
         await daemon.prints("nats://", 30)
-        command = Adsum(url)
+        command = Adsum(url, daemon)
         yield command
         await command.stop()
-        daemon.process.terminate()
+        if daemon.process.returncode is None:
+            daemon.process.terminate()
         assert await daemon.code() == 0, daemon.err
     finally:
         await daemon.stop()

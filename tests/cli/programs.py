@@ -140,10 +140,10 @@ async def _read(stream: asyncio.StreamReader, lines: list[str]) -> None:
 
 
 class Adsum:
-    """The command `adsum`, speaking to one broker."""
+    """The command `adsum`, speaking to one broker. `daemon`: the adsumd that brought it, where one did."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, daemon: Running | None = None) -> None:
+        self.url, self.daemon = url, daemon
         self.env = environment(url)
         self.started: list[Running] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,8 @@ from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Lapsed, Registered, Silence
 from adsum.events.log import say
 from adsum.events.names import Key
-from adsum.events.signals import Departed, Instance
-from adsum.events.streams import EVENTS, TOPOLOGY, read_epoch
+from adsum.events.signals import Departed, Instance, Tick
+from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, read_epoch
 from adsum.projector.embedded import EmbeddedBroker
 from tests.waiting import until
 
@@ -191,6 +192,38 @@ async def test_status_without_adsumd_says_what_to_do(adsum: Adsum, nats: Embedde
     assert result.json["working"] is False
     assert result.json["leader"] is None
     assert "start adsumd" in result.json["problems"][0]
+
+
+async def test_status_knows_a_leader_that_was_from_one_that_is(adsum: Adsum, broker: Broker) -> None:
+    await put(broker, "orders", "a")
+    await _tick(broker, 1)
+    result = await adsum("status", "--json")
+    assert result.code == 1
+    leader = result.json["leader"]
+    assert (leader["leader"], leader["leads"], leader["revision"]) == ("one", False, 0)
+    assert leader["age"] >= 5
+    assert result.json["lag"] == 1
+    assert "no adsumd leads: the last tick is" in result.json["problems"][0]
+    ticking = asyncio.create_task(_tick_on(broker))
+    try:
+        text = await adsum("status")
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+    assert text.code == 0, text.out
+    assert "1 behind the log's 1" in text.out.replace("(", "")
+    assert "default/orders: too many fell silent at once" in text.out
+
+
+async def _tick_on(broker: Broker) -> None:
+    for number in itertools.count(2):
+        await _tick(broker, number)
+        await asyncio.sleep(0.2)
+
+
+async def _tick(broker: Broker, number: int) -> None:
+    tick = Tick(leader="one", number=number, held=("default/orders",))
+    await broker.store(BEATS, subjects.TICK, encode(tick), {})
 
 
 async def test_without_streams_every_command_says_so(nats: EmbeddedBroker) -> None:

@@ -70,3 +70,13 @@ async def test_a_reader_that_had_enough_ends_it_silently(served: Adsum) -> None:
         assert (shell.out[1:], shell.err) == (["141"], [])
     finally:
         await shell.stop()
+
+
+async def test_it_says_when_nothing_proves_it_complete_any_more(served: Adsum) -> None:
+    watcher = await served.start("watch")
+    await watcher.prints("CHANGE")
+    assert served.daemon is not None
+    served.daemon.send(signal.SIGTERM)
+    await watcher.says("lost the broker")
+    await watcher.says("nothing proves any more that this is complete")
+    assert watcher.process.returncode is None
