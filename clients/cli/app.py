@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from types import TracebackType
@@ -72,7 +71,7 @@ def main() -> None:
     """Run the command and end the process with its exit code; no error ends in a traceback."""
     sys.excepthook = _unexpected
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()  # None where it was closed (>&-)
-    heard(logging.CRITICAL)
+    heard(outages=False)
     code = _outcome()
     if code == BROKEN_PIPE:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the interpreter complains when it flushes at exit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,7 +72,7 @@ def log(where: Where, service: str | None, follow: bool, as_json: bool) -> None:
     if service is not None:
         check_label("service", service)
     if follow:
-        heard(logging.WARNING)
+        heard(outages=True)
     run(_log(where, subjects.events(where.namespace, service or "*"), follow, as_json))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from .presence import Plan
 from .session import heard, run
 from .wrapper import keep, wrap
 
-__all__ = ["register"]
+__all__ = ["lease", "register"]
 
 COMMAND = "adsum.command"
 
@@ -76,12 +75,12 @@ def register(ctx: click.Context, where: Where, /, **options: Any) -> int:
     \b
     Examples:
       adsum register web --port 8000 --protocol http -- python -m http.server 8000
-      adsum register cache --port 6379 --id cache-1 --ttl 3s -- redis-server --port 6379
+      adsum register cache --port 6379 --id cache-1 --ttl 3s -- redis-server
       adsum register mail --host smtp.example.com --port 25
     """
     command: list[str] | None = ctx.meta[COMMAND]
     plan = _plan(where, **options)
-    heard(logging.WARNING)
+    heard(outages=True)
     return run(wrap(where, plan, command) if command else keep(where, plan))
 
 
@@ -107,7 +106,7 @@ def _plan(
     check_label("service", service)
     if id is not None:
         check_label("id", id)
-    lease = _lease(where, heartbeat, ttl)
+    chosen = lease(where, heartbeat, ttl)
     described = describe(
         [Endpoint(host="localhost" if host is None else host, port=port, protocol=protocol)],
         capabilities=capabilities,
@@ -115,8 +114,8 @@ def _plan(
         version=version,
         zone=zone,
         weight=weight,
-        heartbeat=lease[0],
-        ttl=lease[1],
+        heartbeat=chosen[0],
+        ttl=chosen[1],
     )
     return Plan(
         service=service,
@@ -128,7 +127,7 @@ def _plan(
     )
 
 
-def _lease(where: Where, heartbeat: float | None, ttl: float | None) -> tuple[float, float]:
+def lease(where: Where, heartbeat: float | None, ttl: float | None) -> tuple[float, float]:
     """(heartbeat, ttl): what was not given follows from what was, three beats a TTL, and the configuration."""
     if ttl is None:
         ttl = where.config.ttl if heartbeat is None else max(where.config.ttl, 3 * heartbeat)

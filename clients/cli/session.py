@@ -54,10 +54,13 @@ async def ready(broker: Broker, timeout: float) -> None:
         raise BrokerUnavailable(f"{error}; is adsumd running there? --nats URL names another broker") from None
 
 
-def heard(level: int) -> None:
-    """Show what the libraries log from `level` on, one line each, as the command's own notes."""
-    handler = _Notes(level)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+def heard(outages: bool) -> None:
+    """Show the warnings of the libraries, one line each, as the command's own notes.
+
+    `outages`: also those of the connection. A command that waits for it only once tells of it in its error.
+    """
+    logging.basicConfig(level=logging.WARNING, handlers=[_Notes()], force=True)
+    logging.getLogger("adsum.broker").setLevel(logging.NOTSET if outages else logging.CRITICAL + 1)
 
 
 class _Notes(logging.Handler):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -55,7 +54,7 @@ def watch(where: Where, service: str | None, capability: str | None, as_json: bo
 async def _watch(where: Where, service: str | None, capability: str | None, as_json: bool) -> None:
     async with connect(where.settings, namespace=where.namespace, name="adsum watch") as registry:
         await ready(registry.broker, where.timeout)
-        heard(logging.WARNING)
+        heard(outages=True)
         services = () if service is None else (service,)
         poll = where.config.poll_interval
         async with registry.directory(*services, capability=capability, poll_interval=poll) as directory:

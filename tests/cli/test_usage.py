@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +101,27 @@ async def test_options_stand_before_or_after_the_command(adsum: Adsum) -> None:
     for arguments in (["--nats", adsum.url, "services"], ["services", "--nats", adsum.url]):
         result = await adsum(*arguments, env=away)
         assert result.code == 0, result.err
+
+
+async def test_the_configuration_names_the_broker_unless_the_environment_or_a_flag_does(
+    adsum: Adsum, tmp_path: Path
+) -> None:
+    away = f"nats://127.0.0.1:{free_port()}"
+    plain = {key: value for key, value in adsum.env.items() if key != "ADSUM_NATS"}
+    file = tmp_path / "adsum.toml"
+
+    async def code(configured: str, env: dict[str, str], *arguments: str) -> int:
+        file.write_text(f'[nats]\nurl = "{configured}"\n[discovery]\nttl = "30s"\n')
+        return (await adsum("services", "--config", str(file), "--timeout", "500ms", *arguments, env=env)).code
+
+    assert await code(adsum.url, plain) == 0
+    assert await code(away, plain) == 3
+    assert await code(away, adsum.env) == 0
+    assert await code(away, adsum.env, "--nats", away) == 3
+    file.write_text('[nats]\nurll = "nats://localhost"\n')
+    result = await adsum("services", "--config", str(file))
+    assert result.code == 2
+    assert "'url' would do" in result.err
 
 
 async def test_every_command_explains_itself(nowhere: Adsum) -> None:
