@@ -83,7 +83,7 @@ async def test_the_child_stays_in_the_wrappers_process_group(adsum: Adsum, termi
     shown = await terminal("register", "x", "--port", str(free_port()), "--", "sleep", "60")
     (child,) = await until(lambda: children(shown.pid), lambda found: len(found) == 1)
     assert os.getpgid(child) == os.getpgid(shown.pid)
-    assert blocked_signals(child) == 0
+    await until(lambda: blocked_signals(child), lambda blocked: blocked == 0)  # once its program has begun
     shown.type("\x03")
     assert await shown.code() == 130
 
