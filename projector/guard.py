@@ -14,7 +14,7 @@ from typing import TypeAlias
 from .catalog import Held
 from .silence import Suspicion
 
-__all__ = ["Guard", "Service"]
+__all__ = ["Guard", "Service", "service_of"]
 
 SHARE = 0.5
 LEAST = 3

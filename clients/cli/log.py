@@ -36,7 +36,7 @@ from .output import Cell, iso, show_json_lines, show_rows
 from .session import heard, reading, run
 from .shown import summary
 
-__all__ = ["event_fields", "log"]
+__all__ = ["author_of", "detail", "event_fields", "log", "type_of"]
 
 TITLES = ("SEQUENCE", "TIME", "SERVICE", "ID", "EVENT", "AUTHOR", "DETAIL")
 WIDTHS = (8, 24, 12, 36, 14, 8, 0)

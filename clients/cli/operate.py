@@ -26,7 +26,7 @@ from .output import note
 from .session import Failed, reading, run
 from .snapshot import snapshot
 
-__all__ = ["deregister", "drain", "operator"]
+__all__ = ["Gone", "deregister", "drain", "operator"]
 
 TRIES = 8
 MAX_REASON = 200

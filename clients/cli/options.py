@@ -19,7 +19,17 @@ from adsum.events.config import Config, load_config
 from adsum.events.durations import parse_duration
 from adsum.events.names import check_label
 
-__all__ = ["DURATION", "DURATION_OR_ZERO", "Where", "broker_options", "json_option", "pass_where"]
+__all__ = [
+    "DURATION",
+    "DURATION_OR_ZERO",
+    "Choices",
+    "Duration",
+    "Where",
+    "broker_options",
+    "json_option",
+    "pass_where",
+    "take_environment",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -16,7 +16,18 @@ import msgspec
 
 from adsum.events.errors import AdsumError
 
-__all__ = ["Cell", "PipeClosed", "clean", "iso", "note", "show_json", "show_json_lines", "show_rows", "show_table"]
+__all__ = [
+    "Cell",
+    "PipeClosed",
+    "clean",
+    "fitting",
+    "iso",
+    "note",
+    "show_json",
+    "show_json_lines",
+    "show_rows",
+    "show_table",
+]
 
 _PASSWORD = re.compile(r"(?<=://)[^@/\s]+@")
 GAP = 2

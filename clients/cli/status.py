@@ -25,7 +25,7 @@ from .output import Cell, show_json, show_rows, show_table
 from .session import reading, run
 from .snapshot import snapshot
 
-__all__ = ["status"]
+__all__ = ["Lead", "Report", "StreamState", "status"]
 
 LEASE = 5.0
 """Seconds without a tick after which there is no leader, and another daemon takes over."""

@@ -37,7 +37,7 @@ async def test_a_killed_writer_leaves_whole_batches(database: Database, round: i
     writer = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=root)
     assert writer.stdout is not None
     assert await writer.stdout.readline() == b"begun\n"
-    await asyncio.sleep(random.uniform(0.2, 0.5))
+    await asyncio.sleep(random.uniform(0.2, 0.5))  # to be killed anywhere in its writing
     assert writer.returncode is None
     writer.kill()
     await writer.wait()

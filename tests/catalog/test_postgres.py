@@ -283,7 +283,7 @@ async def cut_at_commit(socket: Path, folder: Path, acted: bool) -> AsyncIterato
                 if acted:
                     onward.write(sent)
                     await onward.drain()
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.2)  # for the database to act on it before the line is cut
                 break
             onward.write(sent)
         for writer in (back, onward):

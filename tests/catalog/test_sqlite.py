@@ -80,8 +80,11 @@ async def test_a_file_locked_for_a_moment_is_tried_again(catalog: SQLiteCatalog,
 async def test_a_long_read_holds_up_no_write(catalog: SQLiteCatalog) -> None:
     assert catalog._reader is not None
     gate = threading.Event()
-    read = asyncio.ensure_future(catalog._read(lambda db: (db.execute("SELECT 1").fetchall(), gate.wait(10))))
-    await asyncio.sleep(0.02)
+    began = threading.Event()
+    read = asyncio.ensure_future(
+        catalog._read(lambda db: (db.execute("SELECT 1").fetchall(), began.set(), gate.wait(10)))
+    )
+    await asyncio.to_thread(began.wait, 10)
     await asyncio.wait_for(catalog.begin(EPOCH), 2)
     assert not read.done()
     gate.set()

@@ -66,7 +66,7 @@ class Others:
         event = self._event(self.chance.choice(kinds), record)
         if event is None:
             return
-        await asyncio.sleep(self.chance.choice((0, 0.001, 0.01)))
+        await asyncio.sleep(self.chance.choice((0, 0.001, 0.01)))  # another order each time
         try:
             await say(self.broker, KEY, event, word.sequence)
         except Outrun:
@@ -101,7 +101,7 @@ async def live(me: Registration, others: Others, chance: random.Random, kinds: t
         lambda: me.update(weight=chance.random()),
         lambda: me.health("warning"),
         me.serve,
-        lambda: asyncio.sleep(0.01),
+        lambda: asyncio.sleep(0.01),  # a pause among other things that happen
     )
     for _ in range(20):
         results = await asyncio.gather(chance.choice(ours)(), others.speak(kinds), return_exceptions=True)

@@ -69,7 +69,7 @@ async def test_an_outage_of_ten_seconds_is_survived_and_the_latest_data_stands(
         assert not await me.update(weight=3)
         assert not await me.update(version="2.0")
         assert not await me.health("warning", "no registry")
-        await asyncio.sleep(10)
+        await asyncio.sleep(10)  # the outage
         assert me.state == "registered"
         again = await restarted(nats, tmp_path)
         try:
@@ -142,7 +142,7 @@ def lose_acknowledgements(
         if stored:
             await real(stream, subject, data, headers, timeout)
         else:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # what nobody answers takes its time
         raise Unacknowledged("nobody answered")
 
     monkeypatch.setattr(broker, "store", store)

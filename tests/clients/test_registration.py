@@ -82,7 +82,7 @@ async def test_it_says_that_it_came_that_it_is_there_and_that_it_goes(registry: 
     assert me.state == "closed"
     assert [type(event) for event in await history(broker, me.key)] == [Registered, Deregistered]
     said = await counter(broker, me)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # three beats that must not come
     assert await counter(broker, me) == said
     assert type(await me.ended()) is LifeEnded
 
@@ -91,7 +91,7 @@ async def test_after_a_pause_of_the_process_beats_do_not_come_in_a_burst(registr
     async with registry.register("orders", port=80, heartbeat=0.1, ttl=60) as me:
         before = await counter(broker, me)
         time.sleep(1)  # noqa: ASYNC251  # the whole process stands still
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # half a beat, in which a burst would come
         assert await counter(broker, me) <= before + 2
 
 
@@ -131,7 +131,7 @@ async def test_a_bug_in_its_task_ends_the_block_loudly(registry: Registry, monke
         async with registry.register("orders", port=80) as me:
             monkeypatch.setattr("adsum.clients.reconciler.next_event", broken)
             await me.update(weight=2)
-            await asyncio.sleep(10)
+            await asyncio.sleep(10)  # it must be ended before
 
     with pytest.raises(ExceptionGroup) as caught:
         await serve()
