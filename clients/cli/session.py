@@ -57,10 +57,10 @@ async def ready(broker: Broker, timeout: float) -> None:
 def heard(outages: bool) -> None:
     """Show the warnings of the libraries, one line each, as the command's own notes.
 
-    `outages`: also those of the connection. A command that waits for it only once tells of it in its error.
+    `outages`: also when the connection is lost and made. A command that waits for it only once tells in its error.
     """
     logging.basicConfig(level=logging.WARNING, handlers=[_Notes()], force=True)
-    logging.getLogger("adsum.broker").setLevel(logging.NOTSET if outages else logging.CRITICAL + 1)
+    logging.getLogger("adsum.broker").setLevel(logging.INFO if outages else logging.CRITICAL + 1)
 
 
 class _Notes(logging.Handler):

@@ -160,6 +160,7 @@ async def test_following_goes_on_when_the_broker_is_back(
         await put(broker, "orders", "b")
         await until(lambda: len(follower.out), lambda seen: seen == 2)
         assert [event["id"] for event in follower.events] == ["a", "b"]
+        assert sum("connected to" in line for line in follower.err) == 2
     finally:
         await again.stop()
 
