@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+WORKERS ?= 4
 
 BIN := $(VENV)/bin
 INSTALL := $(PYTHON) -m pip --python $(BIN)/python install -qq --disable-pip-version-check --no-warn-script-location \
@@ -23,7 +24,7 @@ run: $(VENV)/run.stamp  ## start a registry here, broker included; options for a
 	@exec $(BIN)/adsumd $(ARGS)
 
 test: $(VENV)/dev.stamp  ## run the tests; some of them: make test ARGS='tests/unit -k fold'
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
