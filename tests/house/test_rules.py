@@ -5,31 +5,19 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
 import tomllib
 import types
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.house.tree import ROOT, committed
+
 PACKAGES = ("events", "projector", "clients")
 LONGEST = 400
 HOSTS = re.compile(r"\b(pypi|pythonhosted|npmjs|debian|ghcr|quay|gcr)\.(org|com|io)\b|\bdocker\.io\b|\bdocker\.com\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/[a-z]+|tmp/[a-z]+|Users|opt)/")
-
-
-@cache
-def committed() -> tuple[Path, ...]:
-    """The files of the project: those git knows of, or in a copy without git all that are not left-overs."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode == 0:
-        return tuple(path for line in listed.stdout.splitlines() if (path := ROOT / line).is_file())
-    folders = (*PACKAGES, "tests", "docs", "benchmarks", ".ci")
-    inside = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
-    return tuple(path for path in (*ROOT.iterdir(), *inside) if path.is_file() and "__pycache__" not in path.parts)
 
 
 def modules(*folders: str) -> list[Path]:
