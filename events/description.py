@@ -57,7 +57,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Description(msgspec.Struct, frozen=True, kw_only=True):
+class Description(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an instance says of itself. Make one with `describe`, which checks it."""
 
     endpoints: tuple[Endpoint, ...]

@@ -28,9 +28,9 @@ def new_id() -> str:
 
 
 def new_epoch(above: Iterable[str] = ()) -> str:
-    """A new UUIDv7 that sorts above every epoch in `above`, whatever this machine's clock says."""
+    """A new UUIDv7 that sorts above every epoch in `above`, whatever this machine's clock says. What is none is ignored."""
     epoch = new_id()
-    highest = max(above, default="")
+    highest = max((seen for seen in above if is_uuid7(seen)), default="")
     if epoch > highest:
         return epoch
     return str(uuid.UUID(int=_next_after(uuid.UUID(highest).int)))

@@ -73,3 +73,7 @@ def test_an_epoch_is_above_one_of_the_far_future() -> None:
 )
 def test_what_is_no_uuid_7(text: str) -> None:
     assert not is_uuid7(text)
+
+
+def test_what_is_no_uuid7_is_not_an_epoch_to_be_above() -> None:
+    assert is_uuid7(new_epoch(["zzzz", "", "ffffffff-ffff-ffff-ffff-ffffffffffff"]))
