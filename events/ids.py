@@ -28,7 +28,7 @@ def new_id() -> str:
 
 
 def new_epoch(above: Iterable[str] = ()) -> str:
-    """A new UUIDv7 that sorts above every one in `above`, whatever this machine's clock says; what is none is ignored."""
+    """A new UUIDv7 that sorts above all in `above`, whatever this machine's clock says; what is none is ignored."""
     epoch = new_id()
     highest = max((seen for seen in above if is_uuid7(seen)), default="")
     if epoch > highest:
