@@ -39,7 +39,7 @@ def check_label(field: str, value: str) -> str:
 
 def suggest_label(value: object) -> str | None:
     """The nearest DNS label to `value`, or None if nothing of it can be kept."""
-    label = re.sub(r"[^a-z0-9]+", "-", str(value).lower())[:63].strip("-")
+    label = re.sub(r"[^a-z0-9-]+", "-", str(value).lower())[:63].strip("-")
     return label or None
 
 

@@ -34,11 +34,11 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The leader's lease, renewed about once a second, and what it last knew of itself.
 
     `revision` is the log sequence up to which it folded, `announced` up to which it told; `held` names services
-    ("namespace/service") whose mass expiry its guard holds back.
+    ("namespace/service") whose mass expiry its guard holds back, at most the first 20.
     """
 
     leader: str
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
     revision: int = 0
     announced: int = 0
     held: tuple[str, ...] = ()

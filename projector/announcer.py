@@ -2,35 +2,34 @@
 
 It follows the stream it writes, so it knows the last message of every subject and publishes only on the condition
 that it still is. When it begins it compares the whole and publishes only the differences; what it did not write
-itself it corrects; a message of the same epoch that is above its own checkpoint it leaves alone.
+itself it corrects; a message of the same epoch that is above its own checkpoint it leaves alone until it got there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from adsum.events import subjects
 from adsum.events.backoff import backoff
-from adsum.events.broker import Broker
-from adsum.events.codec import decode_topology, encode
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
+from adsum.events.broker import Broker, WrongLastSequence
+from adsum.events.codec import encode
+from adsum.events.errors import BrokerRefused, BrokerUnavailable
+from adsum.events.following import follow
 from adsum.events.names import Key
 from adsum.events.outage import Outage
-from adsum.events.reader import Message, ReaderLost, StreamReader
+from adsum.events.reader import Message
 from adsum.events.signals import Departed, Instance, Topology
 from adsum.events.streams import TOMBSTONE_TTL, TOPOLOGY
 
 from .catalog import Catalog
 from .fold import Batch
-from .marks import Announced
-from .record import Record, departed, instance_of
+from .mirror import Mirror, Stored
+from .record import departed, instance_of
 from .writer import Writer
 
-__all__ = ["Announcer", "Stored", "is_news"]
+__all__ = ["Announcer", "is_ahead", "is_news"]
 
 TOGETHER = 500
 ACKNOWLEDGED_WITHIN = 5.0
@@ -38,54 +37,51 @@ ACKNOWLEDGED_WITHIN = 5.0
 log = logging.getLogger("adsum.announcer")
 
 
-class Stored(NamedTuple):
-    """The last message of a topology subject: its sequence there, and what it tells. No epoch: it cannot be read."""
+def is_news(stored: Stored | None, told: Topology) -> bool:
+    """Whether `told` is to replace what is stored, being no less than that. Pure.
 
-    sequence: int
-    epoch: str
-    revision: int
-    present: bool
-
-
-def is_news(stored: Stored | None, told: Topology, checkpoint: int) -> bool:
-    """Whether `told` is to replace what is stored. Pure.
-
-    Not if it is the same, nor if the stored one is of the same epoch and above `checkpoint`: then another daemon
-    knows more. A tombstone where nothing is stored tells nobody anything.
+    A tombstone where nothing is stored tells nobody anything.
     """
     present = isinstance(told, Instance)
     if stored is None:
         return present
-    if stored.epoch == told.epoch and stored.revision > checkpoint:
-        return False
     return (stored.epoch, stored.revision, stored.present) != (told.epoch, told.revision, present)
 
 
+def is_ahead(stored: Stored | None, epoch: str, checkpoint: int, end: int) -> bool:
+    """Whether what is stored was said by somebody who has folded more of this log than up to `checkpoint`. Pure.
+
+    A revision beyond the log's `end` is nobody's.
+    """
+    return stored is not None and stored.epoch == epoch and checkpoint < stored.revision <= end
+
+
 class Announcer:
-    """Announces for as long as it runs; only the leader runs it. `announced` is what caches can know."""
+    """Announces for as long as it runs; only the leader runs it.
+
+    `complete` is set while all is announced that is known to be due; then everything up to `revision` was told.
+    """
 
     def __init__(self, broker: Broker, catalog: Catalog, writer: Writer, epoch: str) -> None:
         self._broker, self._catalog, self._writer, self._epoch = broker, catalog, writer, epoch
-        self._stored: dict[Key, Stored] = {}
         self._departed: dict[Key, Departed] = {}
         self._due: dict[Key, None] = {}
         self._ahead: set[Key] = set()
-        self._tombstones: deque[tuple[float, Key]] = deque()
         self._delays = backoff(first=0.02)
-        self._wake = asyncio.Event()
+        self._wake, self._whole = asyncio.Event(), asyncio.Event()
+        self._reading = Outage(log, "reading the topology", 15.0)
         self._outage = Outage(log, "announcing", 15.0)
-        self.announced = Announced(epoch)
+        self._now = asyncio.get_running_loop().time
+        self.mirror = Mirror(epoch)
         self.complete = asyncio.Event()
         self.revision = 0
-        """Every change up to this revision has been announced."""
 
     def committed(self, batch: Batch) -> None:
         """The writer stored a batch: what it changed is due."""
         for version in batch.versions:
             if version.after is None:
-                self._departed[version.key] = departed(
-                    version.key, version.term, version.sequence, version.cause, self._epoch
-                )
+                gone = departed(version.key, version.term, version.sequence, version.cause, self._epoch)
+                self._departed[version.key] = gone
             else:
                 self._departed.pop(version.key, None)
             self._due[version.key] = None
@@ -95,88 +91,90 @@ class Announcer:
 
     async def run(self) -> None:
         """Announce until cancelled, comparing the whole whenever the stream has to be read anew."""
-        delays = backoff()
-        while True:
-            try:
-                async with StreamReader(self._broker, TOPOLOGY) as reader:
-                    await self._compare(reader)
-                    delays = backoff()
-                    await self._announce_and_follow(reader)
-            except* (ReaderLost, BrokerUnavailable) as lost:
-                log.info("comparing the whole topology again: %s", lost.exceptions[0])
-            self.complete.clear()
-            await asyncio.sleep(next(delays))
-
-    async def _compare(self, reader: StreamReader) -> None:
-        """Read all that is stored; what differs from the catalog is due."""
-        self._stored = {}
-        self.announced = Announced(self._epoch)
-        while messages := await reader.to_end():
-            for message in messages:
-                self._saw(message)
-        records = self._writer.records
-        strays = [key for key, stored in self._stored.items() if stored.present and key not in records]
-        for key, (term, sequence, cause) in (await self._catalog.departures(strays)).items():
-            self._departed.setdefault(key, departed(key, term, sequence, cause, self._epoch))
-        for key in strays:  # what is left now the catalog never knew: another log's, or nobody's
-            unknown = departed(key, "", self._writer.checkpoint.sequence, "unknown", self._epoch)
-            self._departed.setdefault(key, unknown)
-        self._due = dict.fromkeys([*records, *strays])
-        self._wake.set()
-
-    async def _announce_and_follow(self, reader: StreamReader) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(reader), name="announcer: follow")
+            following = follow(self._broker, TOPOLOGY, self._read, outage=self._reading, before=self._begin_anew)
+            tasks.create_task(following, name="announcer: follow")
             tasks.create_task(self._announce(), name="announcer: announce")
 
-    async def _follow(self, reader: StreamReader) -> None:
-        while True:
-            for message in await reader.batch():
-                key = self._saw(message)
-                if key is not None:
-                    self._due[key] = None
-                    self._wake.set()
+    # ---- what is stored
+
+    async def _begin_anew(self) -> int:
+        """What was known of the stream may be false now. Namespaces that had instances are still to be marked."""
+        self._whole.clear()
+        self.complete.clear()
+        namespaces = self.mirror.announced.namespaces
+        self.mirror = Mirror(self._epoch)
+        self.mirror.announced.namespaces |= namespaces
+        return 1
+
+    async def _read(self, messages: Sequence[Message]) -> None:
+        now = self._now()
+        changed = [key for message in messages if (key := self.mirror.saw(message, now)) is not None]
+        if not messages:  # the end: compare the whole
+            changed = [*self._writer.records, *self.mirror.present()]
+            self._whole.set()
+        if self._whole.is_set():
+            self._due.update(dict.fromkeys(changed))
+            self._wake.set()
+
+    # ---- what is due
 
     async def _announce(self) -> None:
         while True:
+            await self._whole.wait()
+            self._wake.clear()
             checkpoint = self._writer.checkpoint.sequence
-            due = self._take_due()
-            told = {key: news for key in due if (news := self._news(key, checkpoint)) is not None}
-            if told:
-                await self._publish(told)
-            self._forget_tombstones()
-            if not self._due:
+            try:
+                await self._announce_due(checkpoint)
+            except (BrokerUnavailable, BrokerRefused) as error:
+                self._outage.goes_on(error)
+                await asyncio.sleep(next(self._delays))
+                continue
+            self.mirror.forget_tombstones(self._now())
+            if not self._due and self._whole.is_set():
                 self.revision = checkpoint
                 self.complete.set()
                 await self._wake.wait()
-            self._wake.clear()
 
-    def _forget_tombstones(self) -> None:
-        """What the broker has dropped by now need not be remembered."""
-        aged = asyncio.get_running_loop().time() - TOMBSTONE_TTL
-        while self._tombstones and self._tombstones[0][0] < aged:
-            _, key = self._tombstones.popleft()
-            stored = self._stored.get(key)
-            if stored is not None and not stored.present:
-                del self._stored[key]
-
-    def _take_due(self) -> list[Key]:
+    async def _announce_due(self, checkpoint: int) -> None:
         due = list(self._due)[:TOGETHER]
+        await self._learn_departures(due)
+        beyond = any(stored.revision > checkpoint for key in due if (stored := self.mirror.of(key)) is not None)
+        end = await self._writer.log_end() if beyond else checkpoint
+        told: dict[Key, Topology] = {}
         for key in due:
-            del self._due[key]
-        return due
+            self._due.pop(key, None)
+            if is_ahead(self.mirror.of(key), self._epoch, checkpoint, end):
+                self._ahead.add(key)  # to be looked at again once the fold has come further
+            elif (news := self._news(key)) is not None:
+                told[key] = news
+        if told:
+            await self._publish(told)
 
-    def _news(self, key: Key, checkpoint: int) -> Topology | None:
-        record: Record | None = self._writer.records.get(key)
+    async def _learn_departures(self, due: Iterable[Key]) -> None:
+        """How those left that are stored as present and are not in the catalog."""
+        strays = [key for key in due if self._is_stray(key)]
+        if not strays:
+            return
+        known = await self._catalog.departures(strays)
+        for key in strays:  # one that the catalog never knew is another log's, or nobody's
+            term, sequence, cause = known.get(key, ("", self._writer.checkpoint.sequence, "unknown"))
+            self._departed.setdefault(key, departed(key, term, sequence, cause, self._epoch))
+
+    def _is_stray(self, key: Key) -> bool:
+        stored = self.mirror.of(key)
+        present = stored is not None and stored.present
+        return present and key not in self._writer.records and key not in self._departed
+
+    def _news(self, key: Key) -> Topology | None:
+        record = self._writer.records.get(key)
         told: Topology | None = self._departed.get(key) if record is None else instance_of(record, self._epoch)
-        stored = self._stored.get(key)
-        if told is not None and is_news(stored, told, checkpoint):
+        if told is not None and is_news(self.mirror.of(key), told):
             return told
-        if stored is not None and stored.epoch == self._epoch and stored.revision > checkpoint:
-            self._ahead.add(key)  # to be looked at again once the fold has come that far
-        else:
-            self._departed.pop(key, None)
+        self._departed.pop(key, None)
         return None
+
+    # ---- publishing
 
     async def _publish(self, told: Mapping[Key, Topology]) -> None:
         """Publish these together, then take each acknowledgement; what was not acknowledged is due again."""
@@ -188,18 +186,21 @@ class Announcer:
                 sent.append((message, future))
             await asyncio.wait([future for _, future in sent], timeout=ACKNOWLEDGED_WITHIN)
         except BaseException:
+            self._due.update(dict.fromkeys(told))
             for _, future in sent:
                 future.cancel()
             raise
         failed = [message.key for message, future in sent if not self._acknowledged(message, future)]
         if failed:
+            self._due.update(dict.fromkeys(failed))
             await asyncio.sleep(next(self._delays))
             await self._look_again(failed)
         else:
+            self._outage.over()
             self._delays = backoff(first=0.02)
 
     def _headers(self, key: Key, message: Topology) -> dict[str, str]:
-        stored = self._stored.get(key)
+        stored = self.mirror.of(key)
         headers = {"Nats-Expected-Last-Subject-Sequence": str(stored.sequence if stored else 0)}
         if isinstance(message, Departed):
             headers["Nats-TTL"] = f"{TOMBSTONE_TTL}s"
@@ -208,19 +209,17 @@ class Announcer:
     def _acknowledged(self, message: Topology, future: asyncio.Future[int]) -> bool:
         if not future.done():
             future.cancel()
-            self._outage.goes_on("no acknowledgement in time")
+            self._outage.goes_on(f"no acknowledgement within {ACKNOWLEDGED_WITHIN:g} s")
             return False
         try:
             sequence = future.result()
-        except (BrokerUnavailable, BrokerRefused) as error:
-            log.debug("announcing %s: %s", message.key, error)
+        except WrongLastSequence:
             return False
-        self._outage.over()
-        key, present = message.key, isinstance(message, Instance)
-        self._note(key, Stored(sequence, message.epoch, message.revision, present))
-        if not present:
-            self._departed.pop(key, None)
-            self._tombstones.append((asyncio.get_running_loop().time(), key))
+        except (BrokerUnavailable, BrokerRefused) as error:
+            self._outage.goes_on(error)
+            return False
+        stored = Stored(sequence, message.epoch, message.revision, isinstance(message, Instance))
+        self.mirror.note(message.key, stored, self._now())
         return True
 
     async def _look_again(self, keys: Iterable[Key]) -> None:
@@ -228,40 +227,6 @@ class Announcer:
         for key in keys:
             raw = await self._broker.last_message(TOPOLOGY, subjects.topology(key))
             if raw is None:
-                self._forget(key)
+                self.mirror.forget(key)
             else:
-                self._saw(Message(raw.subject or "", raw.data or b"", raw.seq or 0, 0.0))
-            self._due[key] = None
-
-    def _saw(self, message: Message) -> Key | None:
-        """Note what a message of the stream tells; its key if that is not what was known."""
-        try:
-            key = subjects.key_of(message.subject)
-        except Undecodable:
-            return None
-        try:
-            told = decode_topology(message.data)
-            stored = Stored(message.sequence, told.epoch, told.revision, isinstance(told, Instance))
-        except Undecodable as error:
-            log.warning("%s holds what is no topology message: %s", message.subject, error)
-            stored = Stored(message.sequence, "", 0, True)
-        if self._stored.get(key) == stored:
-            return None
-        self._note(key, stored)
-        return key
-
-    def _note(self, key: Key, stored: Stored) -> None:
-        before = self._stored.get(key)
-        if before is not None and before.sequence > stored.sequence:
-            return  # an acknowledgement that came after the next message was read
-        self._stored[key] = stored
-        self.announced.replace(key, before and (before.revision if before.present else None), _present(stored))
-
-    def _forget(self, key: Key) -> None:
-        before = self._stored.pop(key, None)
-        if before is not None:
-            self.announced.replace(key, before.revision if before.present else None, None)
-
-
-def _present(stored: Stored) -> int | None:
-    return stored.revision if stored.present else None
+                self.mirror.saw(Message(raw.subject or "", raw.data or b"", raw.seq or 0, 0.0), self._now())

@@ -7,17 +7,17 @@ a crash: nothing here stores or compares them, a lost reader simply begins again
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from adsum.events import subjects
-from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_heartbeat, decode_tick
-from adsum.events.errors import BrokerUnavailable, Undecodable
-from adsum.events.reader import Message, ReaderLost, StreamReader
+from adsum.events.errors import Undecodable
+from adsum.events.following import follow
+from adsum.events.outage import Outage
+from adsum.events.reader import Message, ReaderLost
 from adsum.events.signals import Tick
 from adsum.events.streams import BEATS
 
@@ -26,14 +26,21 @@ from .hearing import Hearing
 
 __all__ = ["BeatReader", "LastTick"]
 
+ALARM_AFTER = 15.0
+SWEEP_TICKS = 30
+TERM_LENGTH = 36
+
 log = logging.getLogger("adsum.beats")
 
 
 class LastTick:
-    """The newest tick that was read: what it says, its sequence in the stream, and when (monotonic seconds)."""
+    """The newest tick that was read: what it says, its sequence in the stream, and when (monotonic seconds).
 
-    def __init__(self, tick: Tick, sequence: int, read_at: float) -> None:
-        self.tick, self.sequence, self.read_at = tick, sequence, read_at
+    `first`: no other one was read before it, so it may be older than this process.
+    """
+
+    def __init__(self, tick: Tick, sequence: int, read_at: float, first: bool) -> None:
+        self.tick, self.sequence, self.read_at, self.first = tick, sequence, read_at, first
 
 
 class BeatReader:
@@ -41,58 +48,59 @@ class BeatReader:
 
     def __init__(self, broker: Broker, on_tick: Callable[[], None]) -> None:
         self._broker, self._on_tick = broker, on_tick
+        self._outage = Outage(log, "reading the heartbeats", ALARM_AFTER)
+        self._ticks = 0
         self.clock = ObservedClock()
         self.hearing = Hearing()
         self.last_tick: LastTick | None = None
         self.at_end = False
         self.quiet_since = time.monotonic()
-        self._again = asyncio.Event()
+        self._again = False
 
     def resume(self, clock: float, hearing: Hearing) -> None:
         """Go on from what was written down: another clock, other heard values, and all heartbeats read anew."""
         self.clock = ObservedClock(clock)
         self.hearing = hearing
-        self._again.set()
+        self._again = True
 
     async def run(self) -> None:
         """Follow the stream until cancelled."""
-        delays = backoff()
-        while True:
-            try:
-                async with StreamReader(self._broker, BEATS) as reader:
-                    delays = backoff()
-                    self._again.clear()
-                    self.quiet_since = time.monotonic()
-                    await self._follow(reader)
-            except (ReaderLost, BrokerUnavailable) as error:
-                log.info("reading the heartbeats again: %s", error)
-                await asyncio.sleep(next(delays))
-            finally:
-                self.at_end = False
+        await follow(self._broker, BEATS, self._read, outage=self._outage, before=self._begin_anew)
 
-    async def _follow(self, reader: StreamReader) -> None:
-        while not self._again.is_set():
-            messages = await reader.to_end()
-            if not messages:
-                self.at_end = True
-                messages = await reader.batch()
-            now = time.monotonic()
-            for message in messages:
-                try:
-                    self._take(message, now)
-                except (Undecodable, ValueError) as error:
-                    log.debug("ignored %s: %s", message.subject, error)
+    async def _begin_anew(self) -> int:
+        self.at_end = self._again = False
+        self.quiet_since = time.monotonic()
+        return 1
+
+    async def _read(self, messages: Sequence[Message]) -> None:
+        if self._again:
+            self.at_end = False
+            raise ReaderLost("going on from what the catalog holds")
+        if not messages:
+            self.at_end = True
+        now = time.monotonic()
+        for message in messages:
+            try:
+                self._take(message, now)
+            except Undecodable as error:
+                log.debug("ignored %s: %s", message.subject, error)
 
     def _take(self, message: Message, now: float) -> None:
-        if message.subject != subjects.TICK:
-            counter = decode_heartbeat(message.data).counter
-            self.hearing.hear(subjects.beat_term(message.subject), counter, self.clock.at(now))
+        if message.subject == subjects.TICK:
+            self._take_tick(decode_tick(message.data), message.sequence, now)
             return
-        tick = decode_tick(message.data)
+        term = subjects.beat_term(message.subject)
+        if len(term) == TERM_LENGTH:  # what has another length is no UUID and can be nobody's term
+            self.hearing.hear(term, decode_heartbeat(message.data).counter, self.clock.at(now))
+
+    def _take_tick(self, tick: Tick, sequence: int, now: float) -> None:
         last = self.last_tick
         if last is not None and (tick.leader, tick.number) == (last.tick.leader, last.tick.number):
-            last.sequence = message.sequence  # read once more by a new reader: it is no news and adds no time
+            last.sequence = sequence  # read once more by a new reader: it is no news and adds no time
             return
-        self.last_tick = LastTick(tick, message.sequence, now)
+        self.last_tick = LastTick(tick, sequence, now, first=last is None)
         self.clock.tick(now)
+        self._ticks += 1
+        if self._ticks % SWEEP_TICKS == 0:
+            self.hearing.forget_unknown(self.clock.value)
         self._on_tick()

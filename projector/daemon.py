@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -20,30 +19,32 @@ import msgspec
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology
-from adsum.events.errors import BrokerUnavailable, Undecodable
+from adsum.events.errors import AdsumError, BrokerUnavailable, Undecodable
 from adsum.events.ids import new_id
+from adsum.events.outage import Outage
 from adsum.events.reader import StreamReader
 from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Tick
 from adsum.events.streams import EVENTS, TOPOLOGY, ensure_streams
 
-from .announcer import Announcer
 from .beats import BeatReader
 from .catalog import Catalog
 from .databases import open_catalog
 from .embedded import EmbeddedBroker
-from .errors import BrokerFailed, CatalogUnavailable, CheckpointMoved, Fenced, Refusal
+from .errors import BrokerFailed, CatalogUnavailable, Refusal, first_error
+from .folder import daemon_id, data_folder
 from .leader import Leader
-from .lock import FileLock
-from .marks import mark_round
+from .leading import Term
 from .projection import Projection
-from .reaper import Reaper
+from .sqlite import SQLiteCatalog
 
 __all__ = ["Daemon", "Options", "serve"]
 
 CONNECT_LIMIT = 10.0
 UNFIT_AFTER = 10.0
 """Seconds for which a catalog may refuse to take anything before its daemon gives the lease back."""
+
+HELD_TOLD = 20
 
 log = logging.getLogger("adsum.daemon")
 
@@ -59,13 +60,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dsn: str | None = None
 
 
-class _SteppedDown(Exception):
-    """The lease is lost: ends the tasks of a term."""
-
-
 async def serve(options: Options, ready: Callable[[str], None]) -> None:
     """Run a daemon until cancelled. `ready` gets one line once it follows the log. Raises Refusal, AdsumError."""
     async with AsyncExitStack() as stack:
+        folder = stack.enter_context(data_folder(options.data))
         settings, embedded = options.nats, None
         if settings is None:
             embedded = await stack.enter_async_context(_embedded(options))
@@ -73,12 +71,12 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         broker = Broker.open(settings, "adsumd")
         stack.push_async_callback(broker.close)
         await broker.ready(CONNECT_LIMIT)
-        catalog = open_catalog(options.dsn or f"sqlite:///{_folder(options.data) / 'catalog.db'}")
+        catalog = open_catalog(options.dsn) if options.dsn else SQLiteCatalog(folder / "catalog.db")
         stack.push_async_callback(catalog.close)
         await catalog.open()
         epoch = await _streams(broker, catalog, options.replicas)
-        me = new_id() if catalog.shared else _own_id(_folder(options.data))
-        daemon = Daemon(broker, catalog, epoch, me, settings)
+        home = new_id() if catalog.shared else daemon_id(folder)
+        daemon = Daemon(broker, catalog, epoch, home, settings)
         async with asyncio.TaskGroup() as tasks:
             if embedded is not None:
                 tasks.create_task(_fail_with(embedded), name="embedded broker")
@@ -86,14 +84,15 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
 
 
 class Daemon:
-    """One daemon on one broker and one catalog. It is the Candidate of its Leader."""
+    """One daemon on one broker and one catalog. It is the Candidate of its Leader. `home`: see Leader."""
 
-    def __init__(self, broker: Broker, catalog: Catalog, epoch: str, me: str, settings: BrokerSettings) -> None:
-        self._broker, self._catalog, self._epoch, self._me, self._settings = broker, catalog, epoch, me, settings
-        self._reaper: Reaper | None = None
+    def __init__(self, broker: Broker, catalog: Catalog, epoch: str, home: str, settings: BrokerSettings) -> None:
+        self._broker, self._catalog, self._epoch, self._settings = broker, catalog, epoch, settings
+        self._term: Term | None = None
+        self._away = Outage(log, f"not fit to lead: catalog {catalog.name}", 15.0)
         self.beats = BeatReader(broker, self._ticked)
         self.projection = Projection(broker, catalog, epoch, self.beats)
-        self.leader = Leader(broker, me, self.beats, self)
+        self.leader = Leader(broker, home, self.beats, self)
 
     async def run(self, ready: Callable[[int], None]) -> None:
         """Follow, seek the lease, lead while it is held; until cancelled. `ready` gets the revision once following."""
@@ -104,7 +103,7 @@ class Daemon:
                 await self.projection.writer.reached(await self.projection.writer.log_end())
             tasks.create_task(self.beats.run(), name="beats")
             tasks.create_task(self.leader.run(), name="leader")
-            tasks.create_task(self._terms(), name="terms")
+            tasks.create_task(self._lead_when_elected(), name="terms")
             ready(await self._revision())
 
     def fit(self) -> bool:
@@ -114,75 +113,67 @@ class Daemon:
     async def ready(self) -> bool:
         """Whether the fold stands at the log's end; a shared catalog, which only the leader folds, has to answer."""
         if not self._catalog.shared:
-            writer = self.projection.writer
-            return writer.checkpoint.sequence >= await writer.log_end()
+            return await self.projection.writer.at_end()
         try:
             await self._catalog.checkpoint()
         except CatalogUnavailable as error:
-            log.warning("not fit to lead: %s", error)
+            self._away.goes_on(error)
             return False
+        self._away.over()
         return True
 
     def report(self, tick: Tick) -> Tick:
         """The tick with what this daemon knows of itself."""
+        held = sorted("/".join(service) for service in self.projection.guard.holding)
         return msgspec.structs.replace(
             tick,
             revision=self.projection.writer.checkpoint.sequence,
             announced=self.projection.announced,
-            held=tuple("/".join(service) for service in sorted(self.projection.guard.holding)),
+            held=tuple(held[:HELD_TOLD]),
         )
 
     def _ticked(self) -> None:
-        if self._reaper is not None:
-            self._reaper.ticked()
+        if self._term is not None:
+            self._term.ticked()
 
     async def _revision(self) -> int:
         checkpoint = await self._catalog.checkpoint()
         return checkpoint.sequence if checkpoint else 0
 
-    async def _terms(self) -> None:
+    async def _lead_when_elected(self) -> None:
         while True:
             await self.leader.elected.wait()
-            try:
-                await self._lead()
-            except* _SteppedDown:
-                log.info("another daemon leads")
-            except* (CheckpointMoved, Fenced, CatalogUnavailable) as ended:
-                log.warning("leading no more: %s", ended.exceptions[0])
-                await self.leader.resign()
-            finally:
-                self.projection.listen(None)
-                self._reaper = None
-
-    async def _lead(self) -> None:
-        """One term of office: ends with an exception group, whatever the reason."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._until_lost(), name="term")
-            if self._catalog.shared:
-                await self.projection.take_up()
-                tasks.create_task(self.projection.run(), name="projection")
-            end = await self.projection.writer.log_end()
-            await self.projection.writer.reached(end)
-            announcer = Announcer(self._broker, self._catalog, self.projection.writer, self._epoch)
-            self.projection.listen(announcer.committed)
-            self._reaper = Reaper(
-                self.projection.writer, self.beats, self.projection.guard, self._verdict_connection, self._me
+            shared = self._catalog.shared
+            if shared:  # what its predecessor suffered is not this term's trouble
+                self.projection = Projection(self._broker, self._catalog, self._epoch, self.beats)
+            self._term = Term(
+                self._broker, self.projection, self._epoch, self.leader.me, self._verdict_connection, take_up=shared
             )
-            tasks.create_task(announcer.run(), name="announcer")
-            tasks.create_task(self._reaper.run(), name="reaper")
-            tasks.create_task(self._mark(announcer), name="marks")
+            try:
+                await self._while_elected(self._term)
+            finally:
+                self._term = None
+            if shared:
+                self.projection = Projection(self._broker, self._catalog, self._epoch, self.beats)
 
-    async def _until_lost(self) -> None:
-        await self.leader.lost.wait()
-        raise _SteppedDown
-
-    async def _mark(self, announcer: Announcer) -> None:
-        round = 0
-        while True:
-            await announcer.complete.wait()
-            self.projection.announced = announcer.revision
-            round += 1
-            await mark_round(self._broker, announcer.announced, round)
+    async def _while_elected(self, term: Term) -> None:
+        """Run a term until the lease is lost, or it fails: then give the lease back. Only what is final is raised."""
+        office = asyncio.create_task(term.run(), name="term")
+        lease = asyncio.create_task(self.leader.lost.wait(), name="lease")
+        try:
+            await asyncio.wait([office, lease], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            office.cancel()
+            lease.cancel()
+            await asyncio.wait([office, lease])
+        failure = None if office.cancelled() else office.exception()
+        if failure is None:
+            return
+        reason = first_error(failure)
+        if isinstance(reason, Refusal) or not isinstance(reason, AdsumError):
+            raise failure
+        log.warning("leading no more: %s", reason)
+        self.leader.resign()
 
     def _verdict_connection(self) -> Broker:
         return Broker.open(self._settings, "adsumd verdicts", keep_unsent=False)
@@ -190,17 +181,12 @@ class Daemon:
 
 @asynccontextmanager
 async def _embedded(options: Options) -> AsyncIterator[EmbeddedBroker]:
-    """The embedded broker, with the data folder locked for as long as it runs."""
-    lock = FileLock(_folder(options.data) / "lock", f"the data folder {options.data}")
-    lock.acquire()
+    """The embedded broker for as long as the block runs."""
+    embedded = await EmbeddedBroker.start(options.data, options.host, options.port)
     try:
-        embedded = await EmbeddedBroker.start(options.data, options.host, options.port)
-        try:
-            yield embedded
-        finally:
-            await embedded.stop()
+        yield embedded
     finally:
-        lock.release()
+        await embedded.stop()
 
 
 async def _fail_with(embedded: EmbeddedBroker) -> None:
@@ -234,27 +220,6 @@ async def _epochs_seen(broker: Broker, catalog: Catalog) -> tuple[str, ...]:
                     except Undecodable:
                         continue
     return tuple(seen)
-
-
-def _folder(data: Path) -> Path:
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        probe = data / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise Refusal(
-            f"the data folder {data} cannot be written: {error.strerror}", "Name another with --data DIR."
-        ) from None
-    return data
-
-
-def _own_id(data: Path) -> str:
-    """The data folder's id: whoever holds its lock is the daemon of before, and need not wait for its own lease."""
-    file = data / "daemon-id"
-    if not file.exists():
-        file.write_text(f"{socket.gethostname()}-{new_id()}\n")
-    return file.read_text().strip()
 
 
 def _ready_line(broker: Broker, catalog: Catalog, revision: int) -> str:

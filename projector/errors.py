@@ -26,6 +26,7 @@ __all__ = [
     "Fenced",
     "LogChanged",
     "Refusal",
+    "first_error",
 ]
 
 
@@ -67,3 +68,11 @@ class CheckpointMoved(AdsumError):
 
 class Fenced(AdsumError):
     """The generation is not ours any more: another leader took the catalog. Nothing was stored."""
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first error inside nested groups: one that is not ours before all others, then a Refusal."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    found = [first_error(inner) for inner in error.exceptions]
+    return min(found, key=lambda inner: (isinstance(inner, AdsumError), not isinstance(inner, Refusal)))

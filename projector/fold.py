@@ -34,6 +34,9 @@ from .record import Record
 
 __all__ = ["Batch", "Entry", "Rejected", "Version", "fold", "fold_batch", "identify", "read_entry", "type_of"]
 
+MAX_EVENT = 65536
+"""Bytes of an event: far above what a checked description can take, far below what the broker carries."""
+
 
 class Entry(NamedTuple):
     """One message of the log that could be read."""
@@ -132,6 +135,8 @@ def read_entry(message: Message) -> Entry | Rejected:
     key: Key | None = None
     try:
         key = key_of(message.subject)
+        if len(message.data) > MAX_EVENT:
+            raise InvalidValue("event", f"{len(message.data)} bytes", f"must be at most {MAX_EVENT} bytes")
         for field, name in zip(("namespace", "service", "instance id"), key, strict=True):
             check_label(field, name)
         event = decode_event(message.data)

@@ -6,7 +6,7 @@ yet are kept for a while, since heartbeats and the log come by different ways.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from .catalog import Heard
 
@@ -17,12 +17,13 @@ UNKNOWN_KEPT = 60.0
 
 
 class Hearing:
-    """The last heartbeat of each life, and what of it was not written down yet."""
+    """The last heartbeat of each life, and what of it was not written down yet. Only live terms are written down."""
 
     def __init__(self, heard: Iterable[Heard] = ()) -> None:
         self._heard = {life.term: (life.counter, life.at) for life in heard}
+        self._live: set[str] = set()
         self._unwritten: set[str] = set()
-        self._ended: set[str] = set()
+        self._ended: set[str] = set(self._heard)
 
     def hear(self, term: str, counter: int, at: float) -> bool:
         """A counter was read when the observed clock showed `at`; whether it is news."""
@@ -30,18 +31,22 @@ class Hearing:
         if known is not None and counter <= known[0]:
             return False
         self._heard[term] = (counter, at)
-        self._unwritten.add(term)
+        if term in self._live:
+            self._unwritten.add(term)
         return True
 
     def begin(self, term: str, at: float) -> None:
         """A life was folded: it has its grace from here on if nothing was heard of it yet."""
-        if term not in self._heard:
-            self.hear(term, 0, at)
+        if term not in self._ended or term not in self._heard:
+            self._unwritten.add(term)
+        self._live.add(term)
         self._ended.discard(term)
+        self._heard.setdefault(term, (0, at))
 
     def end(self, term: str) -> None:
         """A life is over."""
         self._heard.pop(term, None)
+        self._live.discard(term)
         self._unwritten.discard(term)
         self._ended.add(term)
 
@@ -49,20 +54,20 @@ class Hearing:
         """(counter, observed clock) of the last heartbeat, None if the term is not known."""
         return self._heard.get(term)
 
-    def forget_unknown(self, live: Collection[str], clock: float) -> None:
-        """Forget terms that no live record bears and that were not heard for UNKNOWN_KEPT."""
-        stray = [term for term, (_, at) in self._heard.items() if clock - at > UNKNOWN_KEPT and term not in live]
+    def forget_unknown(self, clock: float) -> None:
+        """Forget terms of no live record that were not heard for UNKNOWN_KEPT."""
+        stray = [term for term, (_, at) in self._heard.items() if clock - at > UNKNOWN_KEPT and term not in self._live]
         for term in stray:
-            self.end(term)
+            del self._heard[term]
 
     def take_unwritten(self) -> tuple[list[Heard], list[str]]:
         """(heard, ended) since the last time, to be written down; give them back with `keep` if that fails."""
-        heard = [Heard(term, *self._heard[term]) for term in self._unwritten if term in self._heard]
+        heard = [Heard(term, *self._heard[term]) for term in self._unwritten]
         ended = list(self._ended)
         self._unwritten, self._ended = set(), set()
         return heard, ended
 
     def keep(self, heard: Iterable[Heard], ended: Iterable[str]) -> None:
         """What could not be written down is to be written the next time."""
-        self._unwritten.update(life.term for life in heard)
-        self._ended.update(ended)
+        self._unwritten.update(life.term for life in heard if life.term in self._live)
+        self._ended.update(term for term in ended if term not in self._live)

@@ -16,6 +16,8 @@ from adsum.events import subjects
 from adsum.events.broker import Broker, WrongLastSequence
 from adsum.events.codec import decode_tick, encode
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
+from adsum.events.ids import new_id
+from adsum.events.outage import Outage
 from adsum.events.signals import Tick
 from adsum.events.streams import BEATS
 
@@ -27,6 +29,7 @@ __all__ = ["RESIGNED", "TAKEOVER_AFTER", "Candidate", "Leader", "may_take"]
 TAKEOVER_AFTER = 5.0
 """Seconds without a tick after which another daemon may publish the next."""
 SEEK_INTERVAL = 0.25
+ALARM_AFTER = 15.0
 RESIGNED = ""
 """The leader that a tick names which gives the lease back."""
 
@@ -46,23 +49,33 @@ class Candidate(Protocol):
         """The tick with what the daemon knows of itself put in."""
 
 
-def may_take(last: LastTick | None, me: str, quiet_since: float, now: float) -> bool:
-    """Whether `me` may publish the next tick, all stored ones being read. Pure.
+def may_take(last: LastTick | None, home: str, quiet_since: float, now: float) -> bool:
+    """Whether the daemon of `home` may publish the next tick, all stored ones being read. Pure.
 
-    At once if there never was a tick, if the leader resigned, or if the last tick is its own from before a restart.
+    At once if there never was a tick, if the leader resigned, or if the first tick that was read is from its own home
+    and still the last: that is its own from before a restart. (A later one of its home is a copy's, that runs.)
     """
-    if last is None or last.tick.leader in (RESIGNED, me):
+    if last is None or last.tick.leader == RESIGNED:
+        return True
+    if last.first and last.tick.leader.startswith(f"{home}/"):
         return True
     return now - max(last.read_at, quiet_since) > TAKEOVER_AFTER
 
 
 class Leader:
-    """Takes, keeps and gives back the lease. `elected` is set while it is held; `lost` once it is not."""
+    """Takes, keeps and gives back the lease. `elected` is set while it is held, `lost` while it is not.
 
-    def __init__(self, broker: Broker, me: str, beats: BeatReader, candidate: Candidate) -> None:
-        self._broker, self._me, self._beats, self._candidate = broker, me, beats, candidate
+    `home` names the daemon over restarts; `me` is this one run of it. Only `run` publishes.
+    """
+
+    def __init__(self, broker: Broker, home: str, beats: BeatReader, candidate: Candidate) -> None:
+        self.me = f"{home}/{new_id()[-12:]}"
+        self._home = home
+        self._broker, self._beats, self._candidate = broker, beats, candidate
+        self._outage = Outage(log, "the lease", ALARM_AFTER)
         self._number = 0
         self._sequence = 0
+        self._resigning = False
         self.elected = asyncio.Event()
         self.lost = asyncio.Event()
         self.lost.set()
@@ -74,25 +87,37 @@ class Leader:
                 began = time.monotonic()
                 try:
                     await (self._renew() if self.elected.is_set() else self._seek())
-                except BrokerUnavailable as error:
-                    log.debug("no tick: %s", error)
+                    self._outage.over()
+                except (BrokerUnavailable, BrokerRefused) as error:
+                    self._outage.goes_on(error)
                 interval = TICK_INTERVAL if self.elected.is_set() else SEEK_INTERVAL
                 await asyncio.sleep(max(0.05, interval - (time.monotonic() - began)))
         finally:
-            await self.resign()
+            if self.elected.is_set():
+                await self._give_back()
+
+    def resign(self) -> None:
+        """Lead no more, and say so with the next tick, so that another daemon need not wait."""
+        self._resigning = self.elected.is_set()
+        self._step_down()
 
     async def _seek(self) -> None:
+        if self._resigning:
+            await self._give_back()
+            return
         beats = self._beats
         if not beats.at_end or not self._candidate.fit():
             return
-        if not may_take(beats.last_tick, self._me, beats.quiet_since, time.monotonic()):
+        if not may_take(beats.last_tick, self._home, beats.quiet_since, time.monotonic()):
             return
         if not await self._candidate.ready():
             return
         last = beats.last_tick
+        if not may_take(last, self._home, beats.quiet_since, time.monotonic()):
+            return  # somebody else was heard meanwhile
         self._number = last.tick.number if last else 0
         self._sequence = last.sequence if last else 0
-        if await self._publish(self._me):
+        if await self._publish(self.me):
             log.info("leading from tick %d on", self._number)
             self.lost.clear()
             self.elected.set()
@@ -100,25 +125,25 @@ class Leader:
     async def _renew(self) -> None:
         if not self._candidate.fit():
             log.error("stepping down: the catalog does not take what the log says")
-            await self.resign()
-        elif not await self._publish(self._me):
-            log.warning("stepping down: another daemon published the tick after %d", self._number)
-            self.step_down()
+            self._step_down()
+            await self._give_back()
+        elif not await self._publish(self.me):
+            if self.elected.is_set():
+                log.warning("stepping down: another daemon published the tick after %d", self._number)
+            self._step_down()
 
-    def step_down(self) -> None:
-        """Lead no more, whoever leads now."""
+    def _step_down(self) -> None:
         self.elected.clear()
         self.lost.set()
 
-    async def resign(self) -> None:
-        """Lead no more and say so, so that another daemon need not wait."""
-        if not self.elected.is_set():
-            return
-        self.step_down()
+    async def _give_back(self) -> None:
+        """Say that the lease is free. Best effort: whoever does not hear it waits for five seconds."""
+        self._resigning = False
+        self._step_down()
         try:
             await self._publish(RESIGNED)
         except (BrokerUnavailable, BrokerRefused) as error:
-            log.debug("could not give the lease back: %s", error)
+            log.info("could not give the lease back: %s", error)
 
     async def _publish(self, leader: str) -> bool:
         """Publish the next tick; whether it stands. Raises BrokerUnavailable if that cannot be known now."""
@@ -128,7 +153,7 @@ class Leader:
             try:
                 stored = await self._broker.store(BEATS, subjects.TICK, encode(tick), headers, 2 * TICK_INTERVAL)
             except WrongLastSequence:
-                if not await self._still_mine():
+                if not await self._may_try_again():
                     return False
                 if self._number == tick.number:  # it was stored after all
                     return True
@@ -137,10 +162,11 @@ class Leader:
             return True
         return False
 
-    async def _still_mine(self) -> bool:
-        """After a refusal: take up the last tick there is, if it is this daemon's own last one or the one it tried.
+    async def _may_try_again(self) -> bool:
+        """After a refusal: take up the last tick there is, unless another daemon published it.
 
-        A broker that comes back from a crash may have set its sequences back; then the next tick may still stand.
+        A broker that comes back from a crash may have set its sequences back, and what cannot be read is nobody's:
+        then the next tick may still stand.
         """
         raw = await self._broker.last_message(BEATS, subjects.TICK)
         if raw is None:
@@ -149,8 +175,9 @@ class Leader:
         try:
             found = decode_tick(raw.data or b"")
         except Undecodable:
-            return False
-        if found.leader != self._me or found.number not in (self._number, self._number + 1):
+            self._sequence = raw.seq or 0
+            return True
+        if found.leader != self.me or found.number not in (self._number, self._number + 1):
             return False
         self._number, self._sequence = found.number, raw.seq or 0
         return True

@@ -20,6 +20,7 @@ from adsum.events.settings import BrokerSettings, check_servers
 
 from .daemon import Options, serve
 from .databases import open_catalog
+from .errors import first_error
 
 __all__ = ["main"]
 
@@ -135,7 +136,7 @@ async def _run(options: Options) -> int:
     except asyncio.CancelledError:
         return 0
     except (AdsumError, ExceptionGroup) as failed:
-        error = _first(failed)
+        error = first_error(failed)
         if not isinstance(error, AdsumError):
             raise
         print(f"adsumd: {error}", file=sys.stderr)
@@ -144,14 +145,6 @@ async def _run(options: Options) -> int:
 
 def _say_ready(line: str) -> None:
     print(line, flush=True)
-
-
-def _first(error: Exception) -> Exception:
-    """The first error inside nested groups, one that is not ours before all others."""
-    if not isinstance(error, ExceptionGroup):
-        return error
-    found = [_first(inner) for inner in error.exceptions]
-    return next((inner for inner in found if not isinstance(inner, AdsumError)), found[0])
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 
 from adsum.events.broker import Broker
+from adsum.events.names import Key
 from adsum.events.outage import Outage
 
 from .beats import BeatReader
 from .catalog import Catalog, Observations
-from .errors import CatalogUnavailable
+from .errors import CatalogUnavailable, Fenced
 from .fold import Batch
 from .guard import Guard
 from .hearing import Hearing
@@ -28,13 +29,13 @@ FLUSH_INTERVAL = 3.0
 """Seconds between two times that clock and heard values are written down; grace after a restart is at most that."""
 FLUSH_TOGETHER = 500
 """Heard values a transaction, so that no event waits long behind them."""
-SWEEP_EVERY = 20
+LAST_FLUSH_LIMIT = 3.0
 
 log = logging.getLogger("adsum.projection")
 
 
 class Projection:
-    """Writer, observed clock, heard values and guard over one catalog. `on_commit` is told of every stored batch."""
+    """Writer, observed clock, heard values and guard over one catalog."""
 
     def __init__(self, broker: Broker, catalog: Catalog, epoch: str, beats: BeatReader) -> None:
         self.catalog, self.beats = catalog, beats
@@ -43,6 +44,7 @@ class Projection:
         self.announced = 0
         self.outage = Outage(log, f"writing down heartbeats in {catalog.name}", 15.0)
         self._generation = 0
+        self._terms: dict[Key, str] = {}
         self._listener: Callable[[Batch], None] | None = None
 
     @property
@@ -56,8 +58,9 @@ class Projection:
         await self.writer.load()
         observed = await self.catalog.observed()
         hearing = Hearing(observed.heard)
-        for record in self.writer.records.values():
-            hearing.begin(record.term, observed.clock)
+        self._terms = {record.key: record.term for record in self.writer.records.values()}
+        for term in self._terms.values():
+            hearing.begin(term, observed.clock)
         self.guard = Guard(observed.held)
         self.announced = observed.announced
         self.beats.resume(observed.clock, hearing)
@@ -75,26 +78,32 @@ class Projection:
     def _committed(self, batch: Batch) -> None:
         now = self.beats.clock.at(time.monotonic())
         for version in batch.versions:
-            if version.after is None:
-                self.beats.hearing.end(version.term)
-            else:
+            before = self._terms.pop(version.key, None)
+            if before is not None and (version.after is None or version.term != before):
+                self.beats.hearing.end(before)
+            if version.after is not None:
+                self._terms[version.key] = version.term
                 self.beats.hearing.begin(version.term, now)
         if self._listener is not None:
             self._listener(batch)
 
     async def _flush_for_ever(self) -> None:
-        turn = 0
         try:
             while True:
                 await asyncio.sleep(FLUSH_INTERVAL)
-                turn += 1
-                if turn % SWEEP_EVERY == 0:
-                    live = {record.term for record in self.writer.records.values()}
-                    self.beats.hearing.forget_unknown(live, self.beats.clock.value)
                 await self.flush()
         except asyncio.CancelledError:
-            await self.flush()
+            await self._flush_at_last()
             raise
+
+    async def _flush_at_last(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_FLUSH_LIMIT):
+                await self.flush()
+        except TimeoutError:
+            log.info("the last heartbeats were not written down: no answer in time")
+        except Fenced as error:
+            log.info("the last heartbeats were not written down: %s", error)
 
     async def flush(self) -> None:
         """Write down clock, heard values, holds. A database that is away gets them the next time. Raises Fenced."""

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from adsum.events import subjects
 from adsum.events.broker import Broker
@@ -104,19 +104,23 @@ class Reaper:
             now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             try:
                 broker = await self._connection()
-            except BrokerUnavailable as error:
+            except (BrokerUnavailable, BrokerRefused) as error:
                 log.warning("no verdicts at the moment: %s", error)
                 return
             looks = (self._look_and_say(broker, suspicion) for suspicion in now)
             failures = [found for found in await asyncio.gather(*looks, return_exceptions=True) if found is not None]
-            for failure in failures:
-                if not isinstance(failure, BrokerUnavailable | BrokerRefused):
-                    raise failure
-            if failures:
-                log.warning("no verdicts at the moment: %s", failures[0])
-                if any(isinstance(failure, Unacknowledged) for failure in failures):
-                    await self._close()  # what may still be on its way goes with the connection
+            if not await self._may_go_on(failures):
                 return
+
+    async def _may_go_on(self, failures: Sequence[BaseException]) -> bool:
+        """Tell what failed. What is refused concerns one life; where nobody answers, the others need not be tried."""
+        for failure in failures:
+            if not isinstance(failure, BrokerUnavailable | BrokerRefused):
+                raise failure
+            log.warning("no verdict at the moment: %s", failure)
+        if any(isinstance(failure, Unacknowledged) for failure in failures):
+            await self._close()  # what may still be on its way goes with the connection
+        return not any(isinstance(failure, BrokerUnavailable) for failure in failures)
 
     async def _look_and_say(self, broker: Broker, suspicion: Suspicion) -> None:
         record = suspicion.record

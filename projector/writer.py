@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
-from adsum.events.errors import BrokerUnavailable
+from adsum.events.following import follow
 from adsum.events.names import Key
 from adsum.events.outage import Outage
-from adsum.events.reader import Message, ReaderLost, StreamReader
+from adsum.events.reader import Message
 from adsum.events.streams import EVENTS, epoch_of_log
 
 from .catalog import Catalog, Checkpoint
@@ -25,7 +25,6 @@ from .record import Record
 
 __all__ = ["Writer"]
 
-BATCH = 1000
 ALARM_AFTER = 15.0
 LOOKS, LOOK_AGAIN = 4, 1.0
 _REMEDY = (
@@ -44,12 +43,14 @@ class Writer:
         self.records: dict[Key, Record] = {}
         self.checkpoint = Checkpoint(epoch, 0, "")
         self.outage = Outage(log, f"catalog {catalog.name}", ALARM_AFTER)
+        self._reading = Outage(log, "reading the log", ALARM_AFTER)
         self._moved = asyncio.Event()
+        self._read_to_end = False
 
     async def load(self) -> None:
         """Take up what the catalog holds. Raises LogChanged if it was folded from another log, CatalogUnavailable."""
         checkpoint = await self._catalog.checkpoint()
-        if checkpoint is None:
+        if checkpoint is None or (checkpoint.sequence == 0 and checkpoint.epoch != self._epoch):
             checkpoint = await self._catalog.begin(self._epoch)
         self.checkpoint = checkpoint
         await self.verify()
@@ -57,17 +58,18 @@ class Writer:
 
     async def run(self) -> None:
         """Follow the log until cancelled. Raises LogChanged, CheckpointMoved."""
-        delays = backoff()
-        while True:
-            try:
-                await self.verify()
-                async with StreamReader(self._broker, EVENTS, start=self.checkpoint.sequence + 1) as reader:
-                    delays = backoff()
-                    while True:
-                        await self._take(await reader.batch(BATCH))
-            except (ReaderLost, BrokerUnavailable) as error:
-                log.info("reading the log again: %s", error)
-                await asyncio.sleep(next(delays))
+        await follow(self._broker, EVENTS, self._read, outage=self._reading, before=self._begin)
+
+    async def _begin(self) -> int:
+        await self.verify()
+        return self.checkpoint.sequence + 1
+
+    async def _read(self, messages: Sequence[Message]) -> None:
+        if messages:
+            await self._take(messages)
+        else:
+            self._read_to_end = True
+            self._moved.set()
 
     async def verify(self) -> None:
         """Make sure that the log is the one the checkpoint was taken from. Raises LogChanged, BrokerUnavailable.
@@ -107,31 +109,43 @@ class Writer:
         return None
 
     async def reached(self, sequence: int) -> None:
-        """Wait until the fold stands at `sequence` or beyond."""
-        while self.checkpoint.sequence < sequence:
+        """Wait until the fold stands at `sequence` or beyond, or has read a log to its end that ends before it.
+
+        (The last sequence of a log may hold nothing, where the disk was full.)
+        """
+        while self.checkpoint.sequence < sequence and not self._read_to_end:
             self._moved.clear()
             await self._moved.wait()
+
+    async def at_end(self) -> bool:
+        """Whether the fold has taken all that the log holds. Raises BrokerUnavailable, BrokerRefused."""
+        info = await self._broker.stream_info(EVENTS)
+        if info is None or self.checkpoint.sequence >= info.state.last_seq:
+            return True
+        return self._read_to_end and await self._broker.message_at(EVENTS, info.state.last_seq) is None
 
     async def log_end(self) -> int:
         """The last sequence of the log now. Raises BrokerUnavailable."""
         info = await self._broker.stream_info(EVENTS)
         return info.state.last_seq if info else 0
 
-    async def _take(self, messages: Sequence[Message]) -> None:
+    async def _take(self, messages: Sequence[Message], folded: Collection[str] = ()) -> None:
         """Fold and store, whole if the database takes it, else in halves down to the one message it refuses."""
         try:
-            await self._store(fold_batch(self.records, messages))
-        except CatalogRefused as refusal:
-            known = await self._known(messages)
-            if known:
-                await self._store(fold_batch(self.records, messages, folded=known))
-            elif len(messages) > 1:
-                half = len(messages) // 2
-                await self._take(messages[:half])
-                await self._take(messages[half:])
-            else:
-                refused = {messages[0].sequence: f"the catalog refuses it: {refusal}"}
-                await self._store(fold_batch(self.records, messages, refused=refused))
+            await self._store(fold_batch(self.records, messages, folded))
+            return
+        except CatalogRefused as error:
+            refusal = error
+        known = await self._known(messages)
+        if known - set(folded):
+            await self._take(messages, known)
+        elif len(messages) > 1:
+            half = len(messages) // 2
+            await self._take(messages[:half], known)
+            await self._take(messages[half:], known)
+        else:
+            refused = {messages[0].sequence: f"the catalog refuses it: {refusal}"}
+            await self._store(fold_batch(self.records, messages, folded, refused))
 
     async def _store(self, batch: Batch) -> None:
         """Store a batch, waiting for a database that is away."""

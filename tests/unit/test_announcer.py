@@ -6,8 +6,9 @@ import pytest
 
 from adsum.events.digest import Digest
 from adsum.events.signals import NamespaceMark, ServiceMark, Topology
-from adsum.projector.announcer import Stored, is_news
+from adsum.projector.announcer import is_ahead, is_news
 from adsum.projector.marks import Announced
+from adsum.projector.mirror import Stored
 from adsum.projector.record import departed, instance_of
 from tests.making import key, record
 
@@ -17,24 +18,37 @@ GONE = departed(key(), "t", 8, "expired", E1)
 
 
 @pytest.mark.parametrize(
-    ("stored", "told", "checkpoint", "news"),
+    ("stored", "told", "news"),
     [
-        (None, PRESENT, 9, True),
-        (None, GONE, 9, False),
-        (Stored(1, E1, 7, True), PRESENT, 9, False),
-        (Stored(1, E1, 6, True), PRESENT, 9, True),
-        (Stored(1, E1, 7, True), GONE, 9, True),
-        (Stored(1, E1, 8, False), GONE, 9, False),
-        (Stored(1, E1, 8, True), PRESENT, 9, True),
-        (Stored(1, E1, 10, True), PRESENT, 9, False),
-        (Stored(1, E1, 10, False), PRESENT, 9, False),
-        (Stored(1, E2, 3, True), PRESENT, 9, True),
-        (Stored(1, "", 0, True), PRESENT, 9, True),
-        (Stored(1, "", 0, True), GONE, 9, True),
+        (None, PRESENT, True),
+        (None, GONE, False),
+        (Stored(1, E1, 7, True), PRESENT, False),
+        (Stored(1, E1, 6, True), PRESENT, True),
+        (Stored(1, E1, 7, True), GONE, True),
+        (Stored(1, E1, 8, False), GONE, False),
+        (Stored(1, E1, 8, True), PRESENT, True),
+        (Stored(1, E2, 3, True), PRESENT, True),
+        (Stored(1, "", 0, True), PRESENT, True),
+        (Stored(1, "", 0, True), GONE, True),
     ],
 )
-def test_is_news(stored: Stored | None, told: Topology, checkpoint: int, news: bool) -> None:
-    assert is_news(stored, told, checkpoint) is news
+def test_is_news(stored: Stored | None, told: Topology, news: bool) -> None:
+    assert is_news(stored, told) is news
+
+
+@pytest.mark.parametrize(
+    ("stored", "ahead"),
+    [
+        (None, False),
+        (Stored(1, E1, 9, True), False),
+        (Stored(1, E1, 10, True), True),
+        (Stored(1, E1, 12, False), True),
+        (Stored(1, E1, 13, True), False),
+        (Stored(1, E2, 10, True), False),
+    ],
+)
+def test_is_ahead_of_checkpoint_9_in_a_log_that_ends_at_12(stored: Stored | None, ahead: bool) -> None:
+    assert is_ahead(stored, E1, checkpoint=9, end=12) is ahead
 
 
 def test_marks_tell_count_and_digest_and_end_with_the_namespace() -> None:

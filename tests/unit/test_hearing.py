@@ -42,15 +42,29 @@ def test_unknown_terms_are_forgotten_after_a_while_live_ones_never() -> None:
     hearing = Hearing()
     hearing.hear("stray", 1, 0.0)
     hearing.hear("live", 1, 0.0)
-    hearing.forget_unknown({"live"}, UNKNOWN_KEPT)
+    hearing.begin("live", 1.0)
+    hearing.forget_unknown(UNKNOWN_KEPT)
     assert hearing.of("stray") == (1, 0.0)
-    hearing.forget_unknown({"live"}, UNKNOWN_KEPT + 1)
+    hearing.forget_unknown(UNKNOWN_KEPT + 1)
     assert hearing.of("stray") is None
     assert hearing.of("live") == (1, 0.0)
 
 
+def test_only_live_terms_are_written_down() -> None:
+    """Anybody may beat for anything: what no record bears does not get into the catalog."""
+    hearing = Hearing([Heard("known", 3, 1.0), Heard("left", 3, 1.0)])
+    hearing.begin("known", 2.0)
+    hearing.hear("stray", 1, 2.0)
+    assert hearing.take_unwritten() == ([], ["left"])
+    hearing.hear("known", 4, 3.0)
+    hearing.begin("stray", 3.0)
+    heard, ended = hearing.take_unwritten()
+    assert (sorted(heard), ended) == ([Heard("known", 4, 3.0), Heard("stray", 1, 2.0)], [])
+
+
 def test_what_could_not_be_written_is_written_the_next_time() -> None:
     hearing = Hearing()
+    hearing.begin("t", 0.0)
     hearing.hear("t", 1, 1.0)
     hearing.end("gone")
     heard, ended = hearing.take_unwritten()

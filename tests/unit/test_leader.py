@@ -9,9 +9,9 @@ from adsum.projector.beats import LastTick
 from adsum.projector.leader import RESIGNED, TAKEOVER_AFTER, may_take
 
 
-def last(leader: str, read_at: float) -> LastTick:
+def last(leader: str, read_at: float, first: bool = False) -> LastTick:
     """The last tick that was read."""
-    return LastTick(Tick(leader=leader, number=1), 1, read_at)
+    return LastTick(Tick(leader=leader, number=1), 1, read_at, first)
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,14 @@ def last(leader: str, read_at: float) -> LastTick:
     [
         (None, 0.0, 0.0, True),
         (last(RESIGNED, 100.0), 0.0, 100.0, True),
-        (last("me", 100.0), 0.0, 100.0, True),
-        (last("other", 100.0), 0.0, 100.0 + TAKEOVER_AFTER, False),
-        (last("other", 100.0), 0.0, 100.1 + TAKEOVER_AFTER, True),
-        (last("other", 100.0), 200.0, 200.0 + TAKEOVER_AFTER, False),
-        (last("other", 100.0), 200.0, 200.1 + TAKEOVER_AFTER, True),
+        (last("home/before", 100.0, first=True), 0.0, 100.0, True),
+        (last("home/copy", 100.0), 0.0, 100.0, False),
+        (last("home-of-another/x", 100.0, first=True), 0.0, 100.0, False),
+        (last("other/x", 100.0), 0.0, 100.0 + TAKEOVER_AFTER, False),
+        (last("other/x", 100.0), 0.0, 100.1 + TAKEOVER_AFTER, True),
+        (last("other/x", 100.0), 200.0, 200.0 + TAKEOVER_AFTER, False),
+        (last("other/x", 100.0), 200.0, 200.1 + TAKEOVER_AFTER, True),
     ],
 )
 def test_may_take(tick: LastTick | None, quiet_since: float, now: float, may: bool) -> None:
-    assert may_take(tick, "me", quiet_since, now) is may
+    assert may_take(tick, "home", quiet_since, now) is may

@@ -1,0 +1,50 @@
+"""Following a stream for ever: a reader, and another one whenever it may have missed something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from .backoff import backoff
+from .broker import Broker
+from .errors import BrokerRefused, BrokerUnavailable
+from .outage import Outage
+from .reader import Message, ReaderLost, StreamReader
+
+__all__ = ["follow"]
+
+BATCH = 1000
+
+
+async def follow(
+    broker: Broker,
+    stream: str,
+    take: Callable[[Sequence[Message]], Awaitable[None]],
+    *,
+    outage: Outage,
+    before: Callable[[], Awaitable[int]] | None = None,
+    filters: Sequence[str] = (),
+) -> None:
+    """Give every message of `stream` to `take`, in order and in batches, until cancelled.
+
+    `before` is awaited before each new reader and gives the sequence to begin at (without it: the beginning). An empty
+    batch tells once per reader that the end of what was stored has been reached. What the broker cannot or will not
+    do now is tried again, spaced out, and told through `outage`. Errors of `take` and `before` go to the caller,
+    except ReaderLost, BrokerUnavailable and BrokerRefused.
+    """
+    delays = backoff()
+    while True:
+        try:
+            start = await before() if before is not None else 1
+            async with StreamReader(broker, stream, filters, start) as reader:
+                while messages := await reader.to_end(BATCH):
+                    await take(messages)
+                    outage.over()
+                await take(())
+                outage.over()
+                delays = backoff()
+                while True:
+                    await take(await reader.batch(BATCH))
+        except (ReaderLost, BrokerUnavailable, BrokerRefused) as error:
+            outage.goes_on(error)
+        await asyncio.sleep(next(delays))

@@ -1,0 +1,69 @@
+"""One term of office: what only the leader does, from its election until it loses the lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from adsum.events.broker import Broker
+
+from .announcer import Announcer
+from .marks import mark_round
+from .projection import Projection
+from .reaper import Reaper
+
+__all__ = ["Term"]
+
+
+class Term:
+    """Announces, judges and marks for as long as `run` goes on; it ends by being cancelled, or with an error.
+
+    `take_up`: the catalog is shared, so the projection begins here and ends with the term.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        projection: Projection,
+        epoch: str,
+        me: str,
+        open_verdicts: Callable[[], Broker],
+        *,
+        take_up: bool,
+    ) -> None:
+        self._broker, self._projection, self._take_up = broker, projection, take_up
+        self._announcer = Announcer(broker, projection.catalog, projection.writer, epoch)
+        self._open_verdicts, self._me = open_verdicts, me
+        self._reaper: Reaper | None = None
+
+    def ticked(self) -> None:
+        """A tick was read."""
+        if self._reaper is not None:
+            self._reaper.ticked()
+
+    async def run(self) -> None:
+        """Lead: judge and announce once the fold has reached what is the log's end now."""
+        projection = self._projection
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if self._take_up:
+                    await projection.take_up()
+                    tasks.create_task(projection.run(), name="projection")
+                await projection.writer.reached(await projection.writer.log_end())
+                projection.listen(self._announcer.committed)
+                self._reaper = Reaper(
+                    projection.writer, projection.beats, projection.guard, self._open_verdicts, self._me
+                )
+                tasks.create_task(self._announcer.run(), name="announcer")
+                tasks.create_task(self._reaper.run(), name="reaper")
+                tasks.create_task(self._mark(), name="marks")
+        finally:
+            projection.listen(None)
+
+    async def _mark(self) -> None:
+        round = 0
+        while True:
+            await self._announcer.complete.wait()
+            self._projection.announced = self._announcer.revision
+            round += 1
+            await mark_round(self._broker, self._announcer.mirror.announced, round)
