@@ -17,7 +17,10 @@ __all__ = ["EMPTY", "Cache", "Change", "ChangeKind", "differences"]
 
 REMEMBERED_GONE = 256
 REMEMBERED_DIGESTS = 256
-"""Digests of the past. The tasks of one connection interleave by what one read of the socket brings, which is less."""
+OVERTAKEN_WITHIN = 4.0
+"""Seconds for which a set of the past still matches: a mark on its way is overtaken by changes, but by those of the
+last moments. Without the limit a set that comes back to what it was (empty, most often) would match for ever in a
+cache that missed how."""
 EMPTY = Digest().hex()
 
 ChangeKind: TypeAlias = Literal["joined", "changed", "left"]
@@ -54,25 +57,18 @@ class Cache:
         self.present: dict[str, Instance] = {}
         self._gone: dict[str, Departed] = {}
         self._digest = Digest()
-        self._recent: deque[str] = deque([EMPTY], REMEMBERED_DIGESTS)
+        self._recent: deque[tuple[str, float]] = deque(maxlen=REMEMBERED_DIGESTS)
 
-    def apply(self, told: Topology) -> Change | None:
+    def apply(self, told: Topology, now: float) -> Change | None:
         """Take in a state or a tombstone; what it changed, None if it was known or older."""
-        if not self._take(told):
-            return None
-        before = self.present.get(told.id)
-        if before is not None:
-            self._digest.remove(before.id, before.revision)
-        if isinstance(told, Instance):
-            self._put(told)
-            self._recent.append(self._digest.hex())
-            return Change(before, told)
-        self._bury(told)
+        before, was = self.present.get(told.id), self._digest.hex()
+        self.load(told)
         self._forget_oldest()
-        if before is None:
+        after = self.present.get(told.id)
+        if after is before:
             return None
-        self._recent.append(self._digest.hex())
-        return Change(before, None, told)
+        self._recent.append((was, now))
+        return Change(before, after, told if isinstance(told, Departed) else None)
 
     def load(self, told: Topology) -> None:
         """Take in one message of a snapshot. Sets on the way to the whole match no mark; `loaded` ends it."""
@@ -89,19 +85,18 @@ class Cache:
     def loaded(self) -> None:
         """The snapshot is whole."""
         self._recent.clear()
-        self._recent.append(self._digest.hex())
         self._forget_oldest()
 
-    def merge(self, other: Cache) -> list[Change]:
+    def merge(self, other: Cache, now: float) -> list[Change]:
         """Take in all that another cache knows; what that changed here. Nobody leaves for being absent there."""
         told: list[Topology] = [*other.present.values(), *other._gone.values()]
-        return [change for change in map(self.apply, told) if change is not None]
+        return [change for one in told if (change := self.apply(one, now)) is not None]
 
-    def matches(self, count: int, digest: str) -> bool:
-        """Whether this is the set that a mark tells of, now or a few changes ago (the mark was overtaken by them)."""
-        if digest == self._recent[-1]:
+    def matches(self, count: int, digest: str, now: float) -> bool:
+        """Whether this is the set that a mark tells of, or was a moment ago (then the mark was overtaken)."""
+        if digest == self._digest.hex():
             return count == len(self.present)
-        return digest in self._recent
+        return any(was == digest and now - left <= OVERTAKEN_WITHIN for was, left in self._recent)
 
     def _take(self, told: Topology) -> bool:
         known = self.present.get(told.id) or self._gone.get(told.id)

@@ -37,8 +37,8 @@ class Followed:
         """A change that was announced."""
         for cache in (self.loading, self.candidate):
             if cache is not None:
-                cache.apply(told)
-        change = self.shown.apply(told) if self.shown is not None else None
+                cache.apply(told, now)
+        change = self.shown.apply(told, now) if self.shown is not None else None
         changes = [] if change is None else [change]
         return changes + self._compare(now) if self._expected is not None else changes
 
@@ -61,7 +61,7 @@ class Followed:
             self.shown, self.proven_at = cache, now
             return [Change(None, instance) for instance in cache.present.values()] + self._compare(now)
         self.candidate = cache
-        changes = self.shown.merge(cache) + self._compare(now)
+        changes = self.shown.merge(cache, now) + self._compare(now)
         self._expected = None  # a mark from before the snapshot proves nothing against it
         return changes
 
@@ -69,8 +69,8 @@ class Followed:
         if self._expected is None or self.shown is None:
             return []
         changes: list[Change] = []
-        if not self.shown.matches(*self._expected):
-            if self.candidate is None or not self.candidate.matches(*self._expected):
+        if not self.shown.matches(*self._expected, now):
+            if self.candidate is None or not self.candidate.matches(*self._expected, now):
                 return []
             changes = differences(self.shown, self.candidate)
             self.shown = self.candidate

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adsum.clients.cache import EMPTY, Cache, differences
+from adsum.clients.cache import EMPTY, OVERTAKEN_WITHIN, Cache, differences
 from adsum.clients.changes import Changes, seen_with
 from adsum.events.description import Endpoint
 from adsum.events.digest import Digest
@@ -63,14 +64,14 @@ def test_any_order_and_any_repetition_come_to_the_same_set(
     cache = Cache()
     for told in heard:
         known = cache.present.get(told.id)
-        change = cache.apply(told)
+        change = cache.apply(told, 0.0)
         after = cache.present.get(told.id)
         if known is not None and after is not None:
             assert (after.epoch, after.revision) >= (known.epoch, known.revision)
         if change is not None:
             assert (change.before, change.after) == (known, after)
     assert cache.present == truth(history)
-    assert cache.matches(len(cache.present), digest_of(*cache.present.values()))
+    assert cache.matches(len(cache.present), digest_of(*cache.present.values()), 0.0)
 
 
 @given(histories(), histories())
@@ -109,7 +110,7 @@ async def test_a_slow_reader_of_changes_arrives_at_the_same_set(history: list[To
                 del seen[change.instance.id]
 
     for told in history:
-        change = cache.apply(told)
+        change = cache.apply(told, 0.0)
         if change is not None:
             reader.add(change)
         assert len(reader._pending) <= 4
@@ -120,10 +121,10 @@ async def test_a_slow_reader_of_changes_arrives_at_the_same_set(history: list[To
 
 def test_a_tombstone_keeps_an_older_state_out() -> None:
     cache = Cache()
-    assert cache.apply(gone("a", 5)) is None
-    assert cache.apply(present("a", 4)) is None
+    assert cache.apply(gone("a", 5), 0.0) is None
+    assert cache.apply(present("a", 4), 0.0) is None
     assert not cache.present
-    change = cache.apply(present("a", 6))
+    change = cache.apply(present("a", 6), 0.0)
     assert change is not None
     assert change.kind == "joined"
 
@@ -131,30 +132,74 @@ def test_a_tombstone_keeps_an_older_state_out() -> None:
 def test_tombstones_are_remembered_in_bounds() -> None:
     cache = Cache()
     for revision in range(5000):
-        cache.apply(present(f"i{revision}", 2 * revision + 1))
-        cache.apply(gone(f"i{revision}", 2 * revision + 2))
+        cache.apply(present(f"i{revision}", 2 * revision + 1), 0.0)
+        cache.apply(gone(f"i{revision}", 2 * revision + 2), 0.0)
     assert len(cache._gone) == 256
-    assert cache.apply(present("i4999", 9999)) is None
+    assert cache.apply(present("i4999", 9999), 0.0) is None
 
 
 def test_a_higher_epoch_wins_with_a_lower_revision() -> None:
     cache = Cache()
-    cache.apply(present("a", 500))
-    change = cache.apply(present("a", 3, epoch="e2"))
+    cache.apply(present("a", 500), 0.0)
+    change = cache.apply(present("a", 3, epoch="e2"), 0.0)
     assert change is not None
     assert change.kind == "changed"
-    assert cache.apply(present("a", 501)) is None
+    assert cache.apply(present("a", 501), 0.0) is None
 
 
 def test_a_mark_that_was_overtaken_still_matches_and_one_from_ahead_does_not() -> None:
     cache = Cache()
     one, two, three = present("a", 1), present("b", 2), present("c", 3)
-    cache.apply(one)
-    cache.apply(two)
-    assert cache.matches(2, digest_of(one, two))
-    assert cache.matches(1, digest_of(one))
-    assert cache.matches(0, EMPTY)
-    assert not cache.matches(3, digest_of(one, two, three))
+    cache.apply(one, 0.0)
+    cache.apply(two, 0.0)
+    assert cache.matches(2, digest_of(one, two), 0.0)
+    assert cache.matches(1, digest_of(one), 0.0)
+    assert cache.matches(0, EMPTY, 0.0)
+    assert not cache.matches(3, digest_of(one, two, three), 0.0)
+
+
+A, B, C = present("a", 1), present("b", 2), present("c", 3)
+LOST = "a tombstone that was lost"
+
+
+@pytest.mark.parametrize(
+    ("heard", "told"),
+    [
+        ([A, LOST], []),  # nobody is there, as at the beginning
+        ([A, B, LOST], [A]),
+        ([A, B, C, LOST, LOST], [A]),
+        ([A, gone("a", 2), C, LOST], []),
+        ([A, present("a", 4), LOST], []),
+    ],
+)
+def test_a_set_that_came_back_to_what_it_was_is_missed_once_its_past_is_over(
+    heard: list[Topology | str], told: list[Instance]
+) -> None:
+    cache = Cache()
+    for one in heard:
+        if not isinstance(one, str):
+            cache.apply(one, 10.0)
+    mark = len(told), digest_of(*told)
+    assert cache.matches(*mark, 10.0 + OVERTAKEN_WITHIN)  # it may have been overtaken by the last change
+    assert not cache.matches(*mark, 10.1 + OVERTAKEN_WITHIN)
+
+
+@given(histories(), st.data())
+def test_what_was_lost_is_proven_for_a_moment_at_most_and_what_was_overtaken_always(
+    history: list[Topology], data: st.DataObject
+) -> None:
+    """A change a second, some lost. A mark is proven if it tells of the set, or if it left less than the limit ago."""
+    lost = data.draw(st.sets(st.sampled_from(range(len(history))))) if history else set()
+    cache, marks = Cache(), [(0, EMPTY)]
+    for at, told in enumerate(history):
+        if at not in lost:
+            cache.apply(told, float(at))
+        present = truth(history[: at + 1]).values()
+        marks.append((len(present), digest_of(*present)))
+        if not lost:
+            assert all(cache.matches(*mark, float(at)) for mark in marks[-1 - int(OVERTAKEN_WITHIN) :])
+    after = len(history) + OVERTAKEN_WITHIN
+    assert cache.matches(*marks[-1], after) == (cache.present == truth(history))
 
 
 def test_the_sets_on_the_way_to_a_whole_snapshot_match_nothing() -> None:
@@ -163,15 +208,15 @@ def test_the_sets_on_the_way_to_a_whole_snapshot_match_nothing() -> None:
     for told in (one, two):
         cache.load(told)
     cache.loaded()
-    assert cache.matches(2, digest_of(one, two))
-    assert not cache.matches(1, digest_of(one))
-    assert not cache.matches(0, EMPTY)
+    assert cache.matches(2, digest_of(one, two), 0.0)
+    assert not cache.matches(1, digest_of(one), 0.0)
+    assert not cache.matches(0, EMPTY, 0.0)
 
 
 async def test_who_came_and_left_while_the_reader_was_away_is_not_told() -> None:
     cache, reader = Cache(), Changes(())
     for told in (present("a", 1), gone("a", 2), present("b", 3)):
-        change = cache.apply(told)
+        change = cache.apply(told, 0.0)
         assert change is not None
         reader.add(change)
     assert (await anext(reader)).instance.id == "b"
@@ -189,7 +234,7 @@ def test_gaining_and_losing_a_capability_looks_like_joining_and_leaving() -> Non
         present("a", 4, capabilities=("y",)),
         gone("a", 5),
     ):
-        change = cache.apply(told)
+        change = cache.apply(told, 0.0)
         assert change is not None
         seen = seen_with("x", change)
         kinds.append(seen.kind if seen is not None else None)

@@ -92,6 +92,18 @@ def test_a_mark_that_matches_proves_and_one_that_does_not_wants_a_resync_after_t
     assert shown(census) == {"a": 1}
 
 
+def test_a_lost_tombstone_of_the_last_instance_is_noticed() -> None:
+    census, leader = loaded(), Leader()
+    census.take(A, 1.0)
+    for now in range(2, 14, 2):
+        leader.marks(census, float(now))
+    assert census.wanted
+    gone = Departed(epoch="e1", revision=2, namespace="default", service="s", id="a", term="t")
+    assert [change.kind for change in resync(census, gone, now=12.5)] == ["left"]
+    leader.marks(census, 14.0)
+    assert census.proven_at == 14.0
+
+
 def test_a_mark_from_ahead_is_reached_by_the_change_it_overtook() -> None:
     census, leader = loaded(A), Leader()
     leader.has(A, B)
