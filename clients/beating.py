@@ -33,7 +33,7 @@ class Beats:
         self._beating, self._counter = "", 0
 
     def wake(self) -> None:
-        """Beat now: a term began, or the connection stands again."""
+        """Beat now: a term began, the connection stands again, or the interval became shorter."""
         self._wake.set()
 
     async def run(self) -> None:

@@ -56,7 +56,7 @@ class Registration:
     ) -> None:
         self._broker, self._marks, self._wait, self._open_host = broker, marks, wait, open_host
         by = Author("owner", broker.name)
-        self._beats = Beats(broker, key, self._living, lambda: self.description.heartbeat)
+        self._beats = Beats(broker, key, self._living, self._interval)
         self._reconciler = Reconciler(
             broker,
             key,
@@ -247,6 +247,12 @@ class Registration:
         """The term to beat for; "" once the life was ended by others."""
         return "" if self._reconciler.end is not None else self.term
 
+    def _interval(self) -> float:
+        """Faster at once, slower only once the log says so: until then the old TTL is what it is judged by."""
+        said = self._reconciler.said
+        wanted = self.description.heartbeat
+        return wanted if said is None else min(wanted, said.description.heartbeat)
+
     async def _listen(self) -> None:
         """Hear hints: once, and not before the connection first stood (the driver forgets what came before)."""
         await self._marks.subscribe()
@@ -279,7 +285,10 @@ class Registration:
 
     async def _want(self, wanted: Standing) -> bool:
         self.raise_if_ended()
+        faster = wanted.description.heartbeat < self._interval()
         number = self._reconciler.want(wanted)
+        if faster:
+            self._beats.wake()
         settled = await self._reconciler.notice.until(
             lambda: self._reconciler.settled >= number or self._end() is not None, self._wait
         )

@@ -8,7 +8,18 @@ import time
 
 import pytest
 
-from adsum.clients import Endpoint, InvalidValue, Key, LifeEnded, Registration, Registry, Removed, Superseded, connect
+from adsum.clients import (
+    BrokerUnavailable,
+    Endpoint,
+    InvalidValue,
+    Key,
+    LifeEnded,
+    Registration,
+    Registry,
+    Removed,
+    Superseded,
+    connect,
+)
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_event, decode_heartbeat
@@ -93,6 +104,29 @@ async def test_after_a_pause_of_the_process_beats_do_not_come_in_a_burst(registr
         time.sleep(1)  # noqa: ASYNC251  # the whole process stands still
         await asyncio.sleep(0.05)  # half a beat, in which a burst would come
         assert await counter(broker, me) <= before + 2
+
+
+async def test_beats_are_faster_before_the_log_says_so_and_slower_only_after(
+    registry: Registry, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def store(*_: object) -> int:
+        raise BrokerUnavailable("nobody takes it")
+
+    async with registry.register("orders", port=80, heartbeat=20, ttl=60, wait=0.05) as me:
+        await me.registered(10)
+        before = await counter(broker, me)
+        with monkeypatch.context() as patch:
+            patch.setattr(registry.broker, "store", store)
+            assert not await me.update(heartbeat=0.1, ttl=0.3)
+            await until(lambda: counter(broker, me), lambda count: count > before + 3)
+        await until(lambda: last(broker, me.key), lambda event: isinstance(event, Updated))
+        with monkeypatch.context() as patch:
+            patch.setattr(registry.broker, "store", store)
+            assert not await me.update(heartbeat=20, ttl=60)
+            before = await counter(broker, me)
+            await until(lambda: counter(broker, me), lambda count: count > before + 3)
+        await until(lambda: last(broker, me.key), lambda event: getattr(event, "instance", None) == me.description)
+        await until(lambda: me._interval(), (20.0).__eq__)
 
 
 @pytest.mark.parametrize(
