@@ -19,7 +19,7 @@ from adsum.events import subjects
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_service_mark
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, Undecodable
 from adsum.events.outage import Outage
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, NamespaceMark, Topology
@@ -105,8 +105,9 @@ class Directory:
     def instances(self, service: str | None = None, *, routable: bool = False) -> tuple[Instance, ...]:
         """Who is there, in no particular order: of all services followed or of one; `routable`: fit to be called.
 
-        The same tuple until something changes. Raises NotLoaded.
+        The same tuple until something changes. Raises NotLoaded, InvalidValue for a service that is not followed.
         """
+        self._check_followed(service)
         self._check_loaded()
         memo = self._memo.get((service, routable))
         if memo is None:
@@ -116,7 +117,8 @@ class Directory:
         return memo
 
     def get(self, service: str, id: str) -> Instance | None:
-        """One instance, None if it is not there. Raises NotLoaded."""
+        """One instance, None if it is not there. Raises NotLoaded, InvalidValue for a service that is not followed."""
+        self._check_followed(service)
         self._check_loaded()
         cache = self._census.shown(service)
         instance = cache.present.get(id) if cache is not None else None
@@ -138,6 +140,10 @@ class Directory:
     async def loaded(self, timeout: float | None = None) -> bool:
         """Wait until it is loaded, at most `timeout` seconds; whether it is."""
         return await self._notice.until(lambda: self._census.loaded, timeout)
+
+    def _check_followed(self, service: str | None) -> None:
+        if service is not None and self.services and service not in self.services:
+            raise InvalidValue("service", service, f"is not followed by this {self}", self.services[0])
 
     def _check_loaded(self) -> None:
         if not self._census.loaded:

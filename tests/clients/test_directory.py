@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,10 +42,27 @@ async def test_it_loads_what_is_there_and_hears_of_changes(registry: Registry, a
         assert found is not None
         assert found.revision == 4
         assert directory.get("orders", "p") is None
-        assert directory.get("other", "o") is None
         await announcer.end("orders", "a", 5)
         await until(lambda: ids(directory), {"b", "p"}.__eq__)
         assert len(directory) == 2
+
+
+async def test_a_service_that_is_not_followed_is_not_empty(registry: Registry, announcer: Announcer) -> None:
+    await announcer.put("billing", "b", 1)
+    async with registry.directory("orders", "payments", wait=0) as some, registry.directory() as all_:
+        asks: tuple[Callable[[], object], ...] = (
+            lambda: some.instances("billing"),
+            lambda: some.instances("billing", routable=True),
+            lambda: some.get("billing", "b"),
+        )
+        for _ in range(2):  # also before it is loaded
+            for ask in asks:
+                with pytest.raises(InvalidValue, match=r"'billing'.*not followed.*orders,payments"):
+                    ask()
+            assert await some.loaded(10)
+        assert some.instances("payments") == ()
+        assert len(all_.instances("billing")) == 1
+        assert all_.instances("nobody") == ()
 
 
 async def test_unknown_is_not_empty(tmp_path: Path) -> None:
@@ -99,6 +117,19 @@ async def test_a_missed_change_is_repaired_by_marks(registry: Registry, announce
         assert ids(directory) == {"a"}
         async with announcer.marking():
             await until(lambda: ids(directory), {"b"}.__eq__)
+
+
+async def test_a_missed_end_of_the_last_instance_is_repaired_by_marks(
+    registry: Registry, announcer: Announcer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adsum.clients.cache.OVERTAKEN_WITHIN", 0.3)
+    async with registry.directory("orders") as directory, announcer.marking():
+        await announcer.put("orders", "a", 1)
+        await until(lambda: ids(directory), {"a"}.__eq__)
+        await registry.broker.unsubscribe(directory._subscriptions[subjects.changes("default", "orders")])
+        await announcer.end("orders", "a", 2)
+        await until(lambda: directory.instances(), ().__eq__)
+        await until(lambda: directory.age, lambda age: age < 0.3)
 
 
 async def test_a_missed_change_is_repaired_without_any_mark_after_the_poll_interval(
