@@ -97,6 +97,15 @@ async def test_two_daemons_on_one_folder(tmp_path: Path) -> None:
         assert first.process.returncode is None
 
 
+async def test_two_daemons_on_one_folder_with_a_broker_and_databases_of_their_own(
+    tmp_path: Path, nats: EmbeddedBroker
+) -> None:
+    """They would take each other's lease for their own."""
+    common = ("--nats", nats.url, "--catalog")
+    async with adsumd(tmp_path / "data", *common, f"sqlite:///{tmp_path / 'a.db'}"):
+        assert "in use" in await refused(tmp_path / "data", *common, f"sqlite:///{tmp_path / 'b.db'}")
+
+
 async def test_two_daemons_on_one_database(tmp_path: Path, nats: EmbeddedBroker) -> None:
     shared = ("--nats", nats.url, "--catalog", f"sqlite:///{tmp_path / 'one.db'}")
     async with adsumd(tmp_path / "first", *shared):

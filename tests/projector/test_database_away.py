@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import asyncpg
 import pytest
 
 from adsum.events.broker import Broker
 from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Instance
+from adsum.projector.daemon import UNFIT_AFTER
 from adsum.projector.embedded import EmbeddedBroker
 from tests.daemons import Service, adsumd, topology
 from tests.databases import PostgresServer
@@ -24,8 +28,11 @@ async def folded(dsn: str) -> list[tuple[int, str]]:
         await connection.close()
 
 
-@pytest.mark.parametrize("away", ["crashed", "paused"])
-async def test_the_log_waits(tmp_path, nats: EmbeddedBroker, postgres_server: PostgresServer, away: str) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(("away", "longer"), [("crashed", 0.0), ("paused", 0.0), ("crashed", UNFIT_AFTER + 3)])
+async def test_the_log_waits(
+    tmp_path: Path, nats: EmbeddedBroker, postgres_server: PostgresServer, away: str, longer: float
+) -> None:
+    """Also when it is away for so long that the daemon gives the lease back."""
     dsn = postgres_server.dsn(await postgres_server.clone())
     bus = Broker.open(BrokerSettings(url=nats.url), "test")
     await bus.ready(10)
@@ -39,6 +46,9 @@ async def test_the_log_waits(tmp_path, nats: EmbeddedBroker, postgres_server: Po
             if away == "crashed":
                 await until(lambda: "trying again" in daemon.stderr, seconds=20)
             assert await topology(bus, key("while-0")) is None
+            began = time.monotonic()
+            await until(lambda: time.monotonic() - began, lambda passed: passed >= longer, seconds=longer + 1)
+            assert daemon.stderr.count("trying again") <= 4  # told once, then louder, not each time
         finally:
             postgres_server.start() if away == "crashed" else postgres_server.resume()
         for n in range(20):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ from adsum.events.lifecycle import Registered
 from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Departed, Instance
 from adsum.events.streams import BEATS
+from adsum.projector.databases import open_catalog
 from adsum.projector.embedded import EmbeddedBroker
 from adsum.projector.leader import RESIGNED, TAKEOVER_AFTER
 from tests.daemons import AdsumDaemon, Service, adsumd, topology
@@ -128,3 +130,34 @@ async def test_a_killed_leader_is_replaced(bus: Broker, two: tuple[AdsumDaemon, 
         seen = await topology(bus, key())
         assert isinstance(seen, Instance)
         assert seen.liveness == "up"
+
+
+async def test_a_copied_data_folder_does_not_lead_beside_its_original(tmp_path: Path, nats: EmbeddedBroker) -> None:
+    bus = Broker.open(BrokerSettings(url=nats.url), "test")
+    await bus.ready(10)
+    async with adsumd(tmp_path / "one", "--nats", nats.url):
+        await until(lambda: (tmp_path / "one" / "daemon-id").exists())
+    shutil.copytree(tmp_path / "one", tmp_path / "copy", ignore=shutil.ignore_patterns("lock", "*.lock"))
+    async with (
+        adsumd(tmp_path / "one", "--nats", nats.url) as one,
+        adsumd(tmp_path / "copy", "--nats", nats.url) as two,
+    ):
+        await until(lambda: "leading from tick" in one.stderr + two.stderr)
+        began = time.monotonic()
+        await until(lambda: time.monotonic() - began, lambda passed: passed > TAKEOVER_AFTER + 2)
+        said = one.stderr + two.stderr  # the copy may take its original's tick for its own once, when it starts
+        assert said.count("leading from tick") - said.count("stepping down") == 1
+        assert said.count("stepping down") <= 1
+    await bus.close()
+
+
+async def test_fenced_in_the_last_moment_it_still_ends(tmp_path: Path, nats: EmbeddedBroker, postgres: str) -> None:
+    """A successor takes the catalog while the leader is told to end: it ends, and cleanly."""
+    async with adsumd(tmp_path / "data", "--nats", nats.url, "--catalog", postgres) as daemon:
+        await until(lambda: "leading from tick" in daemon.stderr)
+        successor = open_catalog(postgres)
+        await successor.open()
+        await successor.take()
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.ended() == 0
+        await successor.close()
