@@ -29,13 +29,16 @@ __all__ = [
     "Continue",
     "Decision",
     "Life",
+    "LookBack",
     "Register",
     "Standing",
     "Withdraw",
     "Yield",
     "begin",
     "begun_as",
+    "counts",
     "judge",
+    "judge_behind",
     "next_event",
     "obey",
     "speaks_for",
@@ -48,7 +51,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
 
     `terms`: all it ever tried to begin. `current`: the one it lives, known to be in the log, begun at or before
     sequence `begun`. `attempt`: one that was sent and not acknowledged. `look`: the sequence of the last word when it
-    first looked in this log (None: not yet), `met` that word's term. `fresh`: nothing of it can be in the log.
+    first looked in this log (None: not yet). `fresh`: nothing of it can be in the log.
     """
 
     terms: tuple[str, ...] = ()
@@ -56,15 +59,13 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     begun: int = 0
     attempt: str = ""
     look: int | None = None
-    met: str = ""
     fresh: bool = True
 
     def looked(self, word: Word | None) -> Life:
         """After a look; only the first one in a log counts."""
         if self.look is not None:
             return self
-        met = word.event.term if word is not None and word.event is not None else ""
-        return msgspec.structs.replace(self, look=word.sequence if word is not None else 0, met=met)
+        return msgspec.structs.replace(self, look=word.sequence if word is not None else 0)
 
     def attempting(self, term: str) -> Life:
         """About to send the Registered of a new life."""
@@ -85,7 +86,12 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
 
     def in_another_log(self) -> Life:
         """The log became another one: what was said there before does not stop it, so it looks anew."""
-        return msgspec.structs.replace(self.ended(), look=None, met="", begun=0)
+        return msgspec.structs.replace(self.ended(), look=None, begun=0)
+
+    @property
+    def since(self) -> int:
+        """The sequence above which a foreign life was begun later than ours."""
+        return max(self.begun, self.look or 0)
 
 
 class Register(NamedTuple):
@@ -114,19 +120,39 @@ class Withdraw(NamedTuple):
     reason: str
 
 
+class LookBack(NamedTuple):
+    """The last word is a stray: read the subject from above sequence `since` on, then `judge_behind`."""
+
+    since: int
+
+
 Decision: TypeAlias = Register | Continue | Yield | Withdraw
 
 
-def judge(life: Life, word: Word | None) -> Decision:
+def judge(life: Life, word: Word | None) -> Decision | LookBack:
     """What the last word on the subject means for a registration that looked at least once (`Life.looked`)."""
     if word is None:
         return Register(0)
     event, sequence = word.event, word.sequence
-    if event is None:  # nobody's: whatever it was, it ended nothing that we know of
-        return Continue(life.current, sequence) if life.current else Register(sequence)
-    if event.term in life.terms:
+    if event is not None and event.term in life.terms:
         return _judge_own(life, event, sequence)
-    return Yield(event.term) if _came_later(life, event.term, sequence) else Register(sequence)
+    if life.fresh or sequence <= life.since:
+        return Register(sequence)
+    return Yield(event.term) if isinstance(event, Registered) else LookBack(life.since)
+
+
+def counts(life: Life, event: Event | None) -> bool:
+    """Whether a word is of us or begins a foreign life. Any other is a stray: it has no effect on us."""
+    return event is not None and (event.term in life.terms or isinstance(event, Registered))
+
+
+def judge_behind(life: Life, word: Word | None, last: int) -> Decision:
+    """What `word` means, the last one that counts (None: none was said since), when strays go on up to `last`."""
+    if word is None:
+        return Continue(life.current, last) if life.current else Register(last)
+    decision = judge(life, word)
+    assert not isinstance(decision, LookBack)  # it counts
+    return decision._replace(after=last) if isinstance(decision, Register | Continue) else decision
 
 
 def _judge_own(life: Life, event: Event, sequence: int) -> Decision:
@@ -139,14 +165,6 @@ def _judge_own(life: Life, event: Event, sequence: int) -> Decision:
             return Continue(event.term, sequence)
         case _:
             return Register(sequence)
-
-
-def _came_later(life: Life, term: str, sequence: int) -> bool:
-    """Whether a foreign term is one to yield to. Words are conditional, so a later word of another term than ours
-    (or than the one met at the first look) means that this term was registered later."""
-    if life.current and sequence > life.begun:
-        return True
-    return not life.fresh and sequence > (life.look or 0) and term != life.met
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,14 +28,18 @@ from adsum.events.streams import EVENTS, read_epoch
 from .errors import LifeEnded, Removed, Superseded
 from .life import (
     Continue,
+    Decision,
     Life,
+    LookBack,
     Register,
     Standing,
     Withdraw,
     Yield,
     begin,
     begun_as,
+    counts,
     judge,
+    judge_behind,
     next_event,
     obey,
     speaks_for,
@@ -50,6 +54,9 @@ GOODBYE_LIMIT = 4.0
 
 CONNECT_LIMIT = 1.0
 """Seconds without a connection that are no trouble worth a word: it has only just begun."""
+
+TROUBLE = (BrokerUnavailable, BrokerRefused, StreamMismatch, ReaderLost)
+"""What the broker may do to whoever asks it; to be tried again."""
 
 log = logging.getLogger("adsum.registration")
 
@@ -145,7 +152,7 @@ class Reconciler:
             self._wake.clear()
             try:
                 await self._reconcile()
-            except (BrokerUnavailable, BrokerRefused, StreamMismatch, ReaderLost) as error:
+            except TROUBLE as error:
                 self.outage.goes_on(error)
                 await self._sleep(next(delays))
             else:
@@ -222,6 +229,8 @@ class Reconciler:
         """Do what the last word means."""
         self._life = self._life.looked(word)
         decision = judge(self._life, word)
+        if isinstance(decision, LookBack):
+            word, decision = await self._look_back(decision.since)
         if isinstance(decision, Yield) and await self._in_another_log():
             return
         match decision:
@@ -233,6 +242,21 @@ class Reconciler:
                 self._end(Superseded(self.key, self.term, by))
             case Withdraw(by=by, reason=reason):
                 self._end(Removed(self.key, self.term, by.name, reason))
+
+    async def _look_back(self, since: int) -> tuple[Word | None, Decision]:
+        """The last word that counts, behind strays, and what it means."""
+        found: Word | None = None
+        last = since
+        try:
+            async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], since + 1) as reader:
+                while batch := await reader.to_end():
+                    for message in batch:
+                        last, word = message.sequence, _word(message)
+                        found = word if counts(self._life, word.event) else found
+        except (BrokerUnavailable, BrokerRefused, ReaderLost):
+            self._look_due = True
+            raise
+        return found, judge_behind(self._life, found, last)
 
     async def _in_another_log(self) -> bool:
         """Whether the word just read was said in another log than the one this life was begun in."""
@@ -266,7 +290,9 @@ class Reconciler:
         async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], self._read_to + 1) as reader:
             while batch := await reader.to_end():
                 for message in batch:
-                    found = _after_message(found, message, self._life.current)
+                    event = _word(message).event
+                    if event is not None and event.term == self._life.current:
+                        found = standing_after(found, event)
                     self._read_to = message.sequence
         assert self.said is not None  # only of a life that was begun is there anything to read
         self.wanted = obey(self.wanted, self.said, found)
@@ -330,7 +356,7 @@ class Reconciler:
                 while self._life.current or self._life.attempt:
                     if await self._try_goodbye():
                         return
-        except (TimeoutError, BrokerUnavailable, BrokerRefused) as error:
+        except (TimeoutError, *TROUBLE) as error:
             told = str(error) or f"no answer within {GOODBYE_LIMIT:g} s"
             log.warning("%s: left without saying so, it will expire by itself: %s", self.key, told)
 
@@ -350,9 +376,9 @@ class Reconciler:
         return True
 
 
-def _after_message(found: Standing, message: Message, term: str) -> Standing:
+def _word(message: Message) -> Word:
     try:
         event = decode_event(message.data)
     except Undecodable:
-        return found
-    return standing_after(found, event) if event.term == term else found
+        event = None
+    return Word(message.sequence, message.time, event)

@@ -36,6 +36,7 @@ from .announcer import Announcer
 
 KEY = Key("default", "orders", "one")
 REAPER, OPERATOR, STRANGER = Author("reaper"), Author("operator", "ann"), Author("owner", "stranger")
+GHOST = Author("owner", "a process of the past")
 SILENCE = Silence(counter=1, silent=3.0, ttl=1.0)
 
 
@@ -77,6 +78,8 @@ class Others:
         if kind == "rival" and record is not None:
             term = new_id()
             return Registered(id=term, term=term, by=STRANGER, instance=record.description)
+        if kind == "stray":
+            return Deregistered(id=new_id(), term=new_id(), by=GHOST)
         if record is None:
             return None
         about = {"id": new_id(), "term": record.term}
@@ -127,7 +130,7 @@ async def test_the_catalog_ends_up_showing_what_the_owner_wants(
     registry: Registry, announcer: Announcer, seed: int
 ) -> None:
     chance = random.Random(seed)
-    kinds = ("lapsed", "resumed", "expired", "drained", "sick")
+    kinds = ("lapsed", "resumed", "expired", "drained", "sick", "stray")
     async with registry.register("orders", port=80, id="one") as me:
         await live(me, Others(announcer.broker, me, chance), chance, kinds)
         await told(announcer)
@@ -151,7 +154,7 @@ async def test_who_was_ended_by_others_knows_it_and_leaves_the_successor_alone(
     registry: Registry, announcer: Announcer, seed: int
 ) -> None:
     chance = random.Random(seed)
-    kinds = ("lapsed", "expired", "drained", "removed" if seed % 2 else "rival")
+    kinds = ("lapsed", "expired", "drained", "stray", "removed" if seed % 2 else "rival")
     async with registry.register("orders", port=80, id="one") as me:
         others = Others(announcer.broker, me, chance)
         await live(me, others, chance, kinds)

@@ -23,6 +23,7 @@ from adsum.clients import (
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_event, decode_heartbeat
+from adsum.events.errors import BrokerRefused, StreamMismatch
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import (
     Author,
@@ -37,7 +38,7 @@ from adsum.events.lifecycle import (
     Updated,
 )
 from adsum.events.log import last_word, say
-from adsum.events.reader import StreamReader
+from adsum.events.reader import ReaderLost, StreamReader
 from adsum.events.streams import BEATS, EVENTS
 from adsum.projector.embedded import EmbeddedBroker
 from tests.waiting import until
@@ -315,6 +316,58 @@ async def test_a_word_that_cannot_be_read_is_nobodys(registry: Registry, broker:
         await broker.store(EVENTS, subjects.event(key), b"{", {})
         assert await me.update(weight=2)
         assert me.state == "registered"
+
+
+def stray(term: str) -> Event:
+    return Deregistered(id=new_id(), term=term, by=Author("owner", "an old process"))
+
+
+async def test_a_stray_word_of_another_term_does_not_stop_it(registry: Registry, broker: Broker) -> None:
+    async with registry.register("orders", port=80) as me:
+        first = me.term
+        for term in (new_id(), "another"):
+            await say_next(broker, me.key, stray(term))
+            assert await me.update(weight=me.description.weight + 1)
+        await say_next(broker, me.key, stray("another"))
+        me._reconciler.reconnected()
+        await until(lambda: me._reconciler._look_due, False.__eq__)
+        assert (me.state, me.term) == ("registered", first)
+        await say_next(broker, me.key, stray("another"))
+    said = [event for event in await history(broker, me.key) if event.term == first]
+    assert [type(event) for event in said] == [Registered, Updated, Updated, Deregistered]
+
+
+async def test_a_stray_word_hides_neither_the_end_of_a_life_nor_a_successor(registry: Registry, broker: Broker) -> None:
+    async with registry.register("orders", port=80) as me:
+        first = me.term
+        await say_next(broker, me.key, expired(first))
+        await say_next(broker, me.key, stray("another"))
+        assert await me.update(weight=2)
+        assert me.term != first
+        term = new_id()
+        rival = Registered(id=term, term=term, by=OPERATOR, instance=me.description)
+        await say_next(broker, me.key, rival)
+        await say_next(broker, me.key, stray("another"))
+        with pytest.raises(Superseded):
+            await me.update(weight=3)
+
+
+async def test_leaving_is_no_error_when_the_log_is_not_as_it_should_be(
+    registry: Registry, broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for trouble in (StreamMismatch(EVENTS, [("epoch", None, "a UUIDv7")]), ReaderLost("a gap"), BrokerRefused("no")):
+
+        async def asked(_: Broker, trouble: Exception = trouble) -> str:
+            raise trouble
+
+        async with registry.register("orders", port=80) as me:
+            term = new_id()
+            rival = Registered(id=term, term=term, by=OPERATOR, instance=me.description)
+            await say_next(broker, me.key, rival)
+            monkeypatch.setattr("adsum.clients.reconciler.read_epoch", asked)
+        monkeypatch.undo()
+        assert me.state == "closed"
+        assert str(trouble) in caplog.text
 
 
 async def test_a_state_of_somebody_elses_is_only_a_hint(registry: Registry, announcer: Announcer) -> None:

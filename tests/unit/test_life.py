@@ -9,13 +9,16 @@ from adsum.clients.life import (
     Continue,
     Decision,
     Life,
+    LookBack,
     Register,
     Standing,
     Withdraw,
     Yield,
     begin,
     begun_as,
+    counts,
     judge,
+    judge_behind,
     next_event,
     obey,
     speaks_for,
@@ -80,9 +83,9 @@ DOUBTFUL = LOOKED.attempting("mine").doubtful()
         (LOOKED, word(7, None), Register(7)),
         # one that may be in the log already yields to whoever came after its first look
         (DOUBTFUL, word(5, registered("other")), Register(5)),
-        (DOUBTFUL, word(6, lapsed("other")), Register(6)),
+        (DOUBTFUL, word(6, lapsed("other")), LookBack(5)),
         (DOUBTFUL, word(7, registered("third")), Yield("third")),
-        (DOUBTFUL, word(7, expired("third")), Yield("third")),
+        (DOUBTFUL, word(7, expired("third")), LookBack(5)),
         (DOUBTFUL, word(6, registered("mine")), Continue("mine", 6)),
         (DOUBTFUL, word(8, lapsed("mine")), Continue("mine", 8)),
         (DOUBTFUL, word(8, expired("mine")), Register(8)),
@@ -93,14 +96,16 @@ DOUBTFUL = LOOKED.attempting("mine").doubtful()
         (LIVING, word(12, expired("mine")), Register(12)),
         (LIVING, word(12, removed("mine")), Withdraw(OPERATOR, "broken")),
         (LIVING, word(12, removed("mine", OWNER)), Register(12)),
-        (LIVING, word(12, None), Continue("mine", 12)),
+        (LIVING, word(12, None), LookBack(10)),
         (LIVING, word(12, registered("other")), Yield("other")),
-        (LIVING, word(13, removed("other")), Yield("other")),
+        (LIVING, word(13, removed("other")), LookBack(10)),
+        (LIVING, word(9, removed("other")), Register(9)),  # the log lost what it had acknowledged
         (LIVING, None, Register(0)),  # the log lost what it had acknowledged
         # after it expired
         (AGAIN, word(12, expired("mine")), Register(12)),
         (AGAIN, word(13, removed("mine")), Withdraw(OPERATOR, "broken")),
         (AGAIN, word(13, registered("other")), Yield("other")),
+        (AGAIN, word(13, expired("other")), LookBack(10)),
         # an operator who names an earlier life of ours means us
         (AGAIN.attempting("second"), word(13, removed("mine")), Withdraw(OPERATOR, "broken")),
         (AGAIN.attempting("second").begun_at("second", 14), word(14, registered("second")), Continue("second", 14)),
@@ -116,13 +121,44 @@ DOUBTFUL = LOOKED.attempting("mine").doubtful()
         (LIVING.in_another_log().looked(None), word(2, registered("other")), Yield("other")),
     ],
 )
-def test_judge(life: Life, last: Word | None, decision: Decision) -> None:
+def test_judge(life: Life, last: Word | None, decision: Decision | LookBack) -> None:
     assert judge(life, last) == decision
+
+
+@pytest.mark.parametrize(
+    ("life", "said", "decision"),
+    [
+        # strays alone change nothing
+        (LIVING, [removed("other", OWNER)], Continue("mine", 11)),
+        (LIVING, [None, lapsed("other"), None], Continue("mine", 13)),
+        (DOUBTFUL, [expired("third")], Register(11)),
+        (AGAIN, [None], Register(11)),
+        # they hide what was said of us
+        (LIVING, [lapsed("mine"), removed("other")], Continue("mine", 12)),
+        (LIVING, [expired("mine"), removed("other")], Register(12)),
+        (LIVING, [expired("mine"), None], Register(12)),
+        (LIVING, [removed("mine"), removed("other"), None], Withdraw(OPERATOR, "broken")),
+        (DOUBTFUL, [registered("mine"), lapsed("other")], Continue("mine", 12)),
+        (AGAIN, [expired("mine"), expired("other")], Register(12)),
+        # or that another life began
+        (LIVING, [registered("other"), removed("other")], Yield("other")),
+        (LIVING, [registered("other"), removed("third"), None], Yield("other")),
+        (LIVING, [registered("other"), registered("third"), lapsed("other")], Yield("third")),
+        (DOUBTFUL, [registered("third"), expired("third")], Yield("third")),
+        (AGAIN, [expired("mine"), registered("other"), lapsed("other")], Yield("other")),
+    ],
+)
+def test_what_strays_hide(life: Life, said: list[Event | None], decision: Decision) -> None:
+    """`said` is what stands on the subject from sequence 11 on; the last of it is a stray."""
+    words = [word(sequence, event) for sequence, event in enumerate(said, 11)]
+    assert judge(life, words[-1]) == LookBack(life.since)
+    counting = [word for word in words if counts(life, word.event)]
+    assert judge_behind(life, counting[-1] if counting else None, words[-1].sequence) == decision
 
 
 def test_only_the_first_look_in_a_log_counts() -> None:
     life = LOOKED.looked(word(9, registered("third")))
-    assert (life.look, life.met) == (5, "other")
+    assert life.look == 5
     assert life.in_another_log().looked(word(9, registered("third"))).look == 9
 
 
