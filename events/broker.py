@@ -1,4 +1,4 @@
-"""The connection to NATS; with `driver` the only module that knows nats-py.
+"""The connection to NATS; with `driver` and `wire` the only module that knows nats-py.
 
 It reconnects for ever, is never taken down by a callback, and translates the driver's errors into ours. What the
 options are for is in `driver.options`; why each differs from the driver's default is said there.
@@ -174,7 +174,7 @@ class Broker:
             except nats.errors.TimeoutError:
                 self._raise_refusal(subject)
                 raise
-        return ack.seq
+            return int(ack.seq)
 
     async def store_later(
         self, stream: str, subject: str, data: bytes, headers: Mapping[str, str]
@@ -193,7 +193,7 @@ class Broker:
 
     async def last_message(self, stream: str, subject: str) -> RawStreamMsg | None:
         """The last message of a subject, read through the stream's leader (never from a replica that lags)."""
-        return await self._get(stream, subject=subject)
+        return await self._get(stream, last_by_subj=subject)
 
     async def message_at(self, stream: str, sequence: int) -> RawStreamMsg | None:
         """The message at a sequence, or None if there is none (any more)."""
@@ -312,9 +312,9 @@ class Broker:
                     raise BrokerRefused(f"{doing}: {self._refusals.pop(subject)}") from None
             raise
 
-    async def _get(self, stream: str, seq: int | None = None, subject: str | None = None) -> RawStreamMsg | None:
+    async def _get(self, stream: str, **asked: int | str) -> RawStreamMsg | None:
         with self._asked(f"read stream {stream}", stream):
             try:
-                return await self._js.get_msg(stream, seq=seq, subject=subject)
+                return await self._js.stored(stream, asked)
             except nats.js.errors.NotFoundError:
                 return None

@@ -1,11 +1,13 @@
 """What adsum asks of nats-py and what it makes of its answers: options, errors, cancellation.
 
-With `broker` this is all that knows the driver. Its error tree becomes ours here, at one boundary.
+With `broker` and `wire` this is all that knows the driver. Its error tree becomes ours here, at one boundary.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
 import random
 from collections.abc import Iterator
@@ -17,12 +19,16 @@ import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
+from nats.js.api import RawStreamMsg
 
 from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
 from .settings import BrokerSettings, check_servers, readable, tls_context
+from .wire import Parser, headers_of, text_of
 
 __all__ = ["Driver", "JetStream", "WrongLastSequence", "heeding_cancellation", "options", "sequence_of", "translated"]
 
+# What reading an answer raises that is none of the broker's: whoever hears a request can answer it.
+ODD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 
 log = logging.getLogger("adsum.broker")
@@ -33,13 +39,28 @@ class WrongLastSequence(BrokerRefused):
 
 
 class Driver(Client):
-    """nats-py, but for four things, three of which left a process deaf that believed itself connected.
+    """nats-py, but for five things, most of which left a process deaf that believed itself connected.
 
     It closes for good when the server says an error to a connection that stands (its credentials expired or were taken
     back, too many connections): this one tries again, like after any other loss. The answer to a ping whose sender
     was cancelled or timed out ends its read loop: here it is let go. And a read loop that ends, for whatever reason,
     while the connection stands is a lost connection. And the socket of a handshake that failed is closed at once.
+    A message whose subject or headers it cannot read ends its read loop, and comes again: see `wire`.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = Parser(self)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        return headers_of(headers) if headers else None
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return self.msg_class(
+            subject=text_of(subject), reply=text_of(reply), data=data, headers=headers, _client=self, _sid=sid
+        )
 
     async def _process_err(self, err_msg: str) -> None:
         if "permissions violation" in err_msg.lower():
@@ -71,12 +92,25 @@ class Driver(Client):
 
 
 class JetStream(JetStreamContext):
-    """nats-py, but for one thing: it raises a refused publish in its own reader, and who awaits it waits for ever."""
+    """nats-py, but for two things.
+
+    It raises a refused publish in its own reader, and who awaits it waits for ever. And it reads the headers of a
+    stored message like those of an e-mail.
+    """
+
+    async def stored(self, stream: str, which: dict[str, int | str]) -> RawStreamMsg:
+        """One message of a stream, asked of the stream's leader."""
+        asked = f"{self._prefix}.STREAM.MSG.GET.{stream}"
+        answer = await self._api_request(asked, json.dumps(which).encode(), timeout=self._timeout)
+        message: RawStreamMsg = RawStreamMsg.from_response(answer["message"])
+        message.data = base64.b64decode(message.data or b"")
+        message.headers = headers_of(base64.b64decode(message.hdrs or b""))
+        return message
 
     async def _handle_async_reply(self, msg: Msg) -> None:
         try:
             await super()._handle_async_reply(msg)
-        except nats.js.errors.Error as error:
+        except (nats.js.errors.Error, *ODD_ANSWER) as error:
             waiting = self._publish_async_futures.get(msg.subject.rpartition(".")[2])
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error)
@@ -140,6 +174,8 @@ def translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailab
         raise (WrongLastSequence if wrong else BrokerRefused)(f"{doing}: {error.description}") from error
     except (nats.errors.Error, OSError) as error:
         raise BrokerUnavailable(f"{doing}: {error}") from error
+    except ODD_ANSWER as error:
+        raise unanswered(f"{doing}: an answer that is none of the broker's: {error!r}") from error
 
 
 def sequence_of(acknowledged: asyncio.Future[Any], subject: str) -> asyncio.Future[int]:
@@ -154,7 +190,7 @@ def sequence_of(acknowledged: asyncio.Future[Any], subject: str) -> asyncio.Futu
             return
         try:
             with translated(f"publish to {subject}", unanswered=Unacknowledged):
-                sequence.set_result(source.result().seq)
+                sequence.set_result(int(source.result().seq))
         except (BrokerUnavailable, BrokerRefused) as error:
             sequence.set_exception(error)
 

@@ -26,6 +26,7 @@ __all__ = ["Message", "ReaderLost", "StreamReader"]
 IDLE_HEARTBEAT = 1.0
 SILENCE_LIMIT = 3.0
 _ABANDONED_AFTER = 10.0
+_STORED = "$JS.ACK."
 
 
 class ReaderLost(AdsumError):
@@ -122,7 +123,7 @@ class StreamReader:
         self._heard_at = self._loop.time()
         if self._lost:
             return
-        if not msg.data and msg.headers and msg.headers.get("Status") == "100":
+        if not msg.reply.startswith(_STORED):  # whatever a stored message holds, its reply subject is the broker's
             self._take_control(msg)
             return
         _, _, sequence, delivered, nanoseconds, pending = _metadata(msg.reply)
@@ -136,6 +137,8 @@ class StreamReader:
 
     def _take_control(self, msg: Msg) -> None:
         headers = msg.headers or {}
+        if headers.get("Status") != "100":
+            return
         reply = msg.reply or headers.get("Nats-Consumer-Stalled", "")
         if reply:
             self._waiting.append(reply)
