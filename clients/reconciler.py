@@ -86,6 +86,7 @@ class Reconciler:
         self.end: LifeEnded | None = None
         self.told: Topology | None = None
         self.asked = self.settled = 0
+        self.goodbye = ""  # the reason that Deregistered will give
         self._broker, self._by = broker, by
         self._prepare, self._complete, self._when_begun = prepare, complete, begun
         self._life = Life() if given else Life().looked(None)
@@ -367,7 +368,7 @@ class Reconciler:
             await self._act(await last_word(self._broker, self.key))
         if not self._life.current or self.end is not None:
             return True
-        event = Deregistered(id=new_id(), term=self._life.current, by=self._by)
+        event = Deregistered(id=new_id(), term=self._life.current, by=self._by, reason=self.goodbye)
         try:
             await say(self._broker, self.key, event, self._after)
         except Outrun as outrun:

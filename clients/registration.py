@@ -198,6 +198,10 @@ class Registration:
             await self._reconciler.notice.until(lambda: self._told_mode() == "draining", told)
         return said
 
+    def goodbye(self, reason: str) -> None:
+        """Why the block will be left, for the log: `Deregistered` will say so. Raises InvalidValue."""
+        self._reconciler.goodbye = check_text("reason", reason, MAX_METADATA)
+
     # ---- life
 
     async def __aenter__(self) -> Registration:
