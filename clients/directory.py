@@ -184,11 +184,11 @@ class Directory:
     async def _close(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        for subscription in self._subscriptions.values():
-            await self._broker.unsubscribe(subscription)
-        self._subscriptions.clear()
         for reader in list(self._readers):
             reader.end()
+        async with AsyncExitStack() as ending:  # each, also when cancelled meanwhile
+            for subscription in self._subscriptions.values():
+                ending.push_async_callback(self._broker.unsubscribe, subscription)
 
     # ---- following
 

@@ -235,15 +235,17 @@ class Registration:
         if self._beating is not None:
             self._beating.cancel()
         self._reconciler.leave()
-        if self._reconciling is not None:
-            _, late = await asyncio.wait([self._reconciling], timeout=CLOSE_LIMIT)
-            for task in late:
-                log.warning("%s: left without saying so, it will expire by itself", self.key)
-                task.cancel()
-        if self._hints is not None:
-            await self._broker.unsubscribe(self._hints)
-        self._closed = True
-        self._reconciler.notice.tell()
+        try:
+            if self._reconciling is not None:
+                _, late = await asyncio.wait([self._reconciling], timeout=CLOSE_LIMIT)
+                for task in late:
+                    log.warning("%s: left without saying so, it will expire by itself", self.key)
+                    task.cancel()
+        finally:  # also when cancelled meanwhile
+            self._closed = True
+            self._reconciler.notice.tell()
+            if self._hints is not None:
+                await self._broker.unsubscribe(self._hints)
 
     # ---- what the reconciler asks for
 
