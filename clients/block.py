@@ -13,7 +13,8 @@ __all__ = ["tasks_of_block"]
 async def tasks_of_block() -> AsyncIterator[asyncio.TaskGroup]:
     """A TaskGroup, except that an error of the block itself comes out as it is and not wrapped in a group.
 
-    A task that dies of a bug still ends the block, and comes out as an ExceptionGroup.
+    A task that dies of a bug still ends the block, and comes out as an ExceptionGroup; also where the block is
+    cancelled at the same moment, for Python tells only one of the two. Nothing here keeps a cancellation from its task.
     """
     own: Exception | None = None
     async with asyncio.TaskGroup() as tasks:

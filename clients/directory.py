@@ -19,7 +19,7 @@ from adsum.events import subjects
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_service_mark
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, Undecodable
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue
 from adsum.events.outage import Outage
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, NamespaceMark, Topology
@@ -31,8 +31,8 @@ from .changes import Changes, seen_with
 from .errors import NotLoaded
 from .loading import Loading
 from .marks import Marks
-from .notice import Notice
-from .states import read_state
+from .notice import Notice, connection, woken
+from .states import read, read_state
 
 __all__ = ["Directory", "DirectoryState"]
 
@@ -42,8 +42,6 @@ STALE_AFTER = 7.0
 OUTAGE_LIMIT = 15.0
 SPREAD = 0.5
 """Seconds over which those who lost the same connection come back."""
-CONNECT_LIMIT = 1.0
-"""Seconds without a connection that are no trouble worth a word: it has only just begun."""
 
 log = logging.getLogger("adsum.directory")
 
@@ -92,7 +90,11 @@ class Directory:
 
     @property
     def state(self) -> DirectoryState:
-        """loading: nothing is known yet. live: proven complete within the last 7 s. stale: the last that was known."""
+        """loading: nothing is known yet. live: proven complete within the last 7 s. stale: the last that was known.
+
+        Being loaded counts as proof, so that a start is fast: what was loaded from a topology that is not whole (just
+        after a restore, say) is live until no mark proved it for 7 s. Marks say within two seconds what is missing.
+        """
         if not self._census.loaded:
             return "loading"
         return "live" if self._broker.connected and self.age <= STALE_AFTER else "stale"
@@ -198,20 +200,19 @@ class Directory:
         while True:
             self._wake.clear()
             try:
-                if not self._broker.connected:
-                    await self._broker.ready(CONNECT_LIMIT)
+                await connection(self._broker)
                 await self._subscribe()
                 if self._census.wanted:
                     await self._load()
             except (ReaderLost, BrokerUnavailable, BrokerRefused) as error:
                 self._census.abandon_load()
                 self._outage.goes_on(error)
-                await self._sleep(next(delays))
+                await woken(self._wake, next(delays))
                 continue
             self._outage.over()
             delays = backoff()
             if not self._census.wanted:
-                await self._sleep(self._until_poll())
+                await woken(self._wake, self._until_poll())
                 self._poll()
 
     async def _subscribe(self) -> None:
@@ -258,15 +259,6 @@ class Directory:
         if self._until_poll() <= 0:
             self._census.want_all(f"there was no mark for {self._poll_interval:g} s")
 
-    async def _sleep(self, seconds: float) -> bool:
-        """Sleep until woken, at most `seconds`; whether it was woken."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return False
-        return True
-
     # ---- hearing
 
     async def _hear_change(self, msg: Msg) -> None:
@@ -275,12 +267,9 @@ class Directory:
             self._tell(self._census.take(told, self._clock()))
 
     async def _hear_service_mark(self, msg: Msg) -> None:
-        try:
-            mark = decode_service_mark(msg.data)
-        except Undecodable as error:
-            log.warning("%s: skipped a mark that cannot be read: %s", msg.subject, error)
-            return
-        self._tell(self._census.service_mark(subjects.service_of_mark(msg.subject), mark, self._clock()))
+        mark = read(decode_service_mark, msg.subject, msg.data)
+        if mark is not None:
+            self._tell(self._census.service_mark(subjects.service_of_mark(msg.subject), mark, self._clock()))
 
     def _hear_namespace_mark(self, mark: NamespaceMark) -> None:
         self._tell(self._census.namespace_mark(mark, self._clock()))

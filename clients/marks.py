@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from nats.aio.msg import Msg
@@ -12,12 +11,11 @@ from nats.aio.subscription import Subscription
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_namespace_mark
-from adsum.events.errors import Undecodable
 from adsum.events.signals import NamespaceMark
 
-__all__ = ["Marks"]
+from .states import read
 
-log = logging.getLogger("adsum.directory")
+__all__ = ["Marks"]
 
 
 class Marks:
@@ -48,10 +46,8 @@ class Marks:
                 self._subscription = await self._broker.subscribe(self._subject, self._hear)
 
     async def _hear(self, msg: Msg) -> None:
-        try:
-            mark = decode_namespace_mark(msg.data)
-        except Undecodable as error:
-            log.warning("%s: skipped a mark that cannot be read: %s", msg.subject, error)
+        mark = read(decode_namespace_mark, msg.subject, msg.data)
+        if mark is None:
             return
         for listener in list(self._listeners.values()):
             listener(mark)

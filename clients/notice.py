@@ -1,11 +1,16 @@
-"""Waiting for something to hold that another task of the same loop will change."""
+"""Waiting: for something to hold that another task will change, to be woken, for the connection."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-__all__ = ["Notice"]
+from adsum.events.broker import Broker
+
+__all__ = ["Notice", "connection", "woken"]
+
+CONNECT_LIMIT = 1.0
+"""Seconds without a connection that are no trouble worth a word: it has only just begun."""
 
 
 class Notice:
@@ -30,3 +35,19 @@ class Notice:
         except TimeoutError:
             return holds()
         return True
+
+
+async def woken(event: asyncio.Event, seconds: float) -> bool:
+    """Sleep until `event` is set, at most `seconds`; whether it was set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def connection(broker: Broker) -> None:
+    """Wait a moment for the connection if there is none. Raises BrokerUnavailable, BrokerRefused."""
+    if not broker.connected:
+        await broker.ready(CONNECT_LIMIT)

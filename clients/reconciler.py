@@ -45,15 +45,12 @@ from .life import (
     speaks_for,
     standing_after,
 )
-from .notice import Notice
+from .notice import Notice, connection, woken
 
 __all__ = ["Reconciler"]
 
 GOODBYE_LIMIT = 4.0
 """Seconds that leaving may take."""
-
-CONNECT_LIMIT = 1.0
-"""Seconds without a connection that are no trouble worth a word: it has only just begun."""
 
 TROUBLE = (BrokerUnavailable, BrokerRefused, StreamMismatch, ReaderLost)
 """What the broker may do to whoever asks it; to be tried again."""
@@ -155,28 +152,20 @@ class Reconciler:
                 await self._reconcile()
             except TROUBLE as error:
                 self.outage.goes_on(error)
-                await self._sleep(next(delays))
+                await woken(self._wake, next(delays))
             else:
                 self.outage.over()
                 delays = backoff()
-                if self.end is None and not await self._sleep(self.wanted.description.ttl * random.uniform(0.75, 1)):
+                if self.end is None and not await woken(
+                    self._wake, self.wanted.description.ttl * random.uniform(0.75, 1)
+                ):
                     self._look_due = True
         if self.end is None:
             await self._say_goodbye()
 
-    async def _sleep(self, seconds: float) -> bool:
-        """Sleep until woken, at most `seconds`; whether it was woken."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return False
-        return True
-
     async def _reconcile(self) -> None:
         """One pass: when it returns, the log says what is wanted, or the life is over."""
-        if not self._broker.connected:
-            await self._broker.ready(CONNECT_LIMIT)
+        await connection(self._broker)
         await self._prepare()
         while self.end is None and not self._leaving.is_set():
             asked = self.asked
@@ -210,16 +199,8 @@ class Reconciler:
             self._life = self._life.in_another_log()
             self._pending, self._look_due = None, True
             self._epoch = epoch
-            await self._rest(random.uniform(0, self.wanted.description.heartbeat))
+            await woken(self._leaving, random.uniform(0, self.wanted.description.heartbeat))
         self._epoch, self._epoch_due = epoch, False
-
-    async def _rest(self, seconds: float) -> None:
-        """Sleep, except that leaving cuts it short."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._leaving.wait()
-        except TimeoutError:
-            return
 
     async def _look(self) -> None:
         word = await last_word(self._broker, self.key)

@@ -17,7 +17,7 @@ from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology
 from adsum.events.description import MAX_METADATA, Description, Endpoint, check_host, describe
-from adsum.events.errors import BrokerUnavailable, InvalidValue, Undecodable
+from adsum.events.errors import BrokerUnavailable, InvalidValue
 from adsum.events.lifecycle import Author, Health, Mode
 from adsum.events.names import Key, check_text
 from adsum.events.signals import Instance
@@ -28,6 +28,7 @@ from .errors import LifeEnded, Removed
 from .life import Standing
 from .marks import Marks
 from .reconciler import Reconciler
+from .states import read
 
 __all__ = ["Registration", "RegistrationState"]
 
@@ -266,10 +267,9 @@ class Registration:
             self._hints = await self._broker.subscribe(subjects.change(self.key), self._hear)
 
     async def _hear(self, msg: Msg) -> None:
-        try:
-            self._reconciler.hint(decode_topology(msg.data))
-        except Undecodable as error:
-            log.warning("%s: skipped a change that cannot be read: %s", msg.subject, error)
+        told = read(decode_topology, msg.subject, msg.data)
+        if told is not None:
+            self._reconciler.hint(told)
 
     def _complete(self, wanted: Standing) -> Standing:
         """The host that was not given is this process's address on its connection to the broker."""

@@ -55,17 +55,13 @@ class Registry:
     def __init__(self, settings: BrokerSettings, namespace: str, name: str, ping: float) -> None:
         self.namespace = namespace
         self._settings, self._name, self._ping = settings, name, ping
-        self._broker: Broker | None = None
-        self._marks: Marks | None = None
-        self._loading: Loading | None = None
+        self._parts: tuple[Broker, Marks, Loading] | None = None
         self._stack = AsyncExitStack()
 
     @property
     def broker(self) -> Broker:
         """The connection, for what has no method here. Raises RuntimeError outside the block."""
-        if self._broker is None:
-            raise RuntimeError("enter the registry first: async with connect(…) as registry")
-        return self._broker
+        return self._entered()[0]
 
     def register(
         self,
@@ -144,18 +140,16 @@ class Registry:
         )
 
     def _entered(self) -> tuple[Broker, Marks, Loading]:
-        broker = self.broker
-        assert self._marks is not None
-        assert self._loading is not None
-        return broker, self._marks, self._loading
+        if self._parts is None:
+            raise RuntimeError("enter the registry first: async with connect(…) as registry")
+        return self._parts
 
     async def __aenter__(self) -> Registry:
-        if self._broker is not None:
+        if self._parts is not None:
             raise RuntimeError("a registry is entered once; connect again for another one")
-        self._broker = Broker.open(self._settings, self._name, ping=self._ping)
-        self._stack.push_async_callback(self._broker.close)
-        self._marks = Marks(self._broker, self.namespace)
-        self._loading = Loading(self._broker)
+        broker = Broker.open(self._settings, self._name, ping=self._ping)
+        self._stack.push_async_callback(broker.close)
+        self._parts = broker, Marks(broker, self.namespace), Loading(broker)
         return self
 
     async def __aexit__(

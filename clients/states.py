@@ -1,9 +1,11 @@
-"""Reading the states of instances off the wire, and keeping them small: what most instances share is kept once."""
+"""Reading what is heard off the wire, and keeping states small: what most instances share is kept once."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from sys import intern
+from typing import TypeVar
 
 from msgspec.structs import force_setattr
 
@@ -11,21 +13,28 @@ from adsum.events.codec import decode_topology
 from adsum.events.errors import Undecodable
 from adsum.events.signals import Instance, Topology
 
-__all__ = ["read_state"]
+__all__ = ["read", "read_state"]
+
+T = TypeVar("T")
 
 _SHARED = ("epoch", "namespace", "service", "version", "zone")
 _SHARED_BY_ENDPOINTS = ("name", "protocol")
 
-log = logging.getLogger("adsum.directory")
+log = logging.getLogger("adsum.clients")
+
+
+def read(decode: Callable[[bytes], T], subject: str, data: bytes) -> T | None:
+    """What a message says; None, with a line in the log, if it cannot be read."""
+    try:
+        return decode(data)
+    except Undecodable as error:
+        log.warning("%s: skipped what cannot be read: %s", subject, error)
+        return None
 
 
 def read_state(subject: str, data: bytes) -> Topology | None:
     """The state or tombstone in a message; None, with a line in the log, if it cannot be read."""
-    try:
-        told = decode_topology(data)
-    except Undecodable as error:
-        log.warning("%s: skipped a state that cannot be read: %s", subject, error)
-        return None
+    told = read(decode_topology, subject, data)
     if isinstance(told, Instance):
         for field in _SHARED:
             force_setattr(told, field, intern(getattr(told, field)))

@@ -88,7 +88,6 @@ async def test_who_is_cancelled_while_leaving_leaves_nothing_behind(registry: Re
     leaving = asyncio.Event()
 
     async def come_and_go() -> None:
-        leaving.clear()
         async with registry.register("orders", port=80), registry.directory("orders", "payments"):
             leaving.set()
 
@@ -100,6 +99,7 @@ async def test_who_is_cancelled_while_leaving_leaves_nothing_behind(registry: Re
     await come_and_go()  # brings the registry's own
     before = heard()
     for turns in range(40):
+        leaving.clear()
         task = asyncio.create_task(come_and_go())
         await leaving.wait()
         for _ in range(turns):
