@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from adsum.events.errors import AdsumError
 
-__all__ = ["CannotStart", "Child"]
+__all__ = ["CannotStart", "Child", "ending_of"]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -53,6 +53,11 @@ class Child:
         """Whether it has not ended yet, as far as is known."""
         return not self.exited.done()
 
+    @property
+    def ending(self) -> str:
+        """How it ended: "exit 3", "signal 9 (SIGKILL)"; "" while it runs."""
+        return ending_of(self._process.returncode) if not self.running else ""
+
     def send(self, sent: signal.Signals) -> None:
         """Send it a signal; harmless once it has ended."""
         if self._process.returncode is None:
@@ -61,6 +66,16 @@ class Child:
     async def _wait(self) -> int:
         code = await self._process.wait()
         return 128 - code if code < 0 else code
+
+
+def ending_of(returncode: int | None) -> str:
+    """A return code of `subprocess` in words. Pure."""
+    if returncode is None or returncode >= 0:
+        return f"exit {returncode}" if returncode is not None else ""
+    try:
+        return f"signal {-returncode} ({signal.Signals(-returncode).name})"
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-returncode}"
 
 
 def _die_with_parent(blocked: Collection[signal.Signals]) -> Callable[[], None]:

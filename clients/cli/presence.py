@@ -54,6 +54,7 @@ class Presence:
         self._registry, self._plan = registry, plan
         self._me: Registration | None = None
         self._leaving = asyncio.Event()
+        self._goodbye = ""
         self.over: asyncio.Task[str | None] = asyncio.create_task(self._run(), name="presence")
 
     async def drain(self) -> bool:
@@ -65,8 +66,9 @@ class Presence:
         except LifeEnded:
             return False
 
-    async def leave(self) -> None:
-        """Deregister. Idempotent, and bounded: what cannot be said lapses by itself."""
+    async def leave(self, why: str) -> None:
+        """Deregister and say why. Idempotent, the first `why` counts; bounded: what cannot be said lapses by itself."""
+        self._goodbye = self._goodbye or why
         self._leaving.set()
         await asyncio.wait([self.over], timeout=LEAVE_LIMIT)
         self.over.cancel()
@@ -78,7 +80,9 @@ class Presence:
         try:
             async with self._register() as me:
                 self._me = me
-                return await self._until_leaving(self._stay(me))
+                told = await self._until_leaving(self._stay(me))
+                me.goodbye(self._goodbye)
+                return told
         except AdsumError as error:
             return f"not registered: {error}"
         finally:

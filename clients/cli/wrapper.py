@@ -41,7 +41,7 @@ async def wrap(where: Where, plan: Plan, command: Sequence[str]) -> int:
             try:
                 return await _Life(child, presence, plan.drain_wait).until_end(interrupts)
             finally:
-                await presence.leave()
+                await presence.leave(child.ending)
 
 
 async def keep(where: Where, plan: Plan) -> int:
@@ -54,12 +54,13 @@ async def keep(where: Where, plan: Plan) -> int:
             if not coming.done():
                 coming.cancel()
                 raise Failed(presence.over.result() or "no longer registered")
-            if coming.result().signal == signal.SIGTERM and await presence.drain():
+            came = coming.result()
+            if came.signal == signal.SIGTERM and await presence.drain():
                 hurried = asyncio.create_task(interrupts.next())
                 await asyncio.wait([hurried], timeout=plan.drain_wait)
                 hurried.cancel()
-            await presence.leave()
-            return 130 if coming.result().signal == signal.SIGINT else 0
+            await presence.leave(_wish(came))
+            return 130 if came.signal == signal.SIGINT else 0
 
 
 def _connected(where: Where, plan: Plan) -> Registry:
@@ -70,6 +71,12 @@ def _connected(where: Where, plan: Plan) -> Registry:
 async def _doubt(child: Child, port: int) -> None:
     note(f"port {port} accepted connections before the program was started; somebody else may have it")
     await asyncio.wait([child.exited], timeout=SETTLE)
+
+
+def _wish(interrupt: Interrupt) -> str:
+    """Why it ends, as the log shall say, when somebody asked for it."""
+    known = {signal.SIGTERM: "stopped", signal.SIGINT: "interrupted"}
+    return known.get(interrupt.signal, f"stopped ({interrupt.signal.name})")
 
 
 def _tell(over: asyncio.Task[str | None], consequence: str) -> None:
@@ -88,6 +95,7 @@ class _Life:
     def __init__(self, child: Child, presence: Presence, drain_wait: float) -> None:
         self._child, self._presence, self._drain_wait = child, presence, drain_wait
         self._goodbye: asyncio.Task[None] | None = None
+        self._why = ""
 
     async def until_end(self, interrupts: Interrupts) -> int:
         """Act on signals until the child has ended; its exit code."""
@@ -100,23 +108,25 @@ class _Life:
         await _cancel(coming)
         if self._goodbye is not None:
             await _cancel(self._goodbye)
+        await self._presence.leave(self._why or self._child.ending)
         return self._child.exited.result()
 
     async def _act(self, interrupt: Interrupt) -> None:
         if interrupt.signal in PASSED_ON:
             self._pass_on(interrupt)
         elif self._goodbye is None:
+            self._why = _wish(interrupt)
             self._goodbye = asyncio.create_task(self._end(interrupt), name="goodbye")
         else:  # whoever asks again is in a hurry
             await _cancel(self._goodbye)
             self._pass_on(interrupt)
-            self._goodbye = asyncio.create_task(self._presence.leave(), name="goodbye")
+            self._goodbye = asyncio.create_task(self._presence.leave(self._why), name="goodbye")
 
     async def _end(self, interrupt: Interrupt) -> None:
         """Out of use, out of the registry, and only then told to stop; unless the terminal told it already."""
         if not interrupt.shared and await self._presence.drain():
             await asyncio.wait([self._child.exited], timeout=self._drain_wait)
-        await self._presence.leave()
+        await self._presence.leave(self._why)
         self._pass_on(interrupt)
         if interrupt.shared:
             await self._survived()

@@ -81,6 +81,12 @@ class Running:
         """Send it a signal."""
         self.process.send_signal(sent)
 
+    def feed(self) -> None:
+        """Close its standard input, after a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.close()
+
     async def code(self, seconds: float = 15.0) -> int:
         """Its exit code, once it has ended and all it printed was read."""
         async with asyncio.timeout(seconds):
@@ -113,12 +119,12 @@ class Running:
         await asyncio.gather(*self.readers, return_exceptions=True)
 
 
-async def start(command: Sequence[str], env: dict[str, str], **options: Any) -> Running:
-    """Start a program in the background."""
+async def start(command: Sequence[str], env: dict[str, str], *, feed: bool = False, **options: Any) -> Running:
+    """Start a program in the background; `feed`: its standard input waits for `Running.feed`."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=env,
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE if feed else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=2**22,

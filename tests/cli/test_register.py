@@ -47,6 +47,32 @@ async def test_it_is_registered_once_its_port_is_open_and_deregistered_when_it_e
     assert types(await adsum.events()) == ["registered", "deregistered"]
 
 
+@pytest.mark.parametrize(
+    ("last", "reason"), [("exit 0", "exit 0"), ("exit 3", "exit 3"), ("kill -9 $$", "signal 9 (SIGKILL)")]
+)
+async def test_the_log_says_how_the_program_ended(adsum: Adsum, last: str, reason: str) -> None:
+    script = f"read line; {last}"
+    wrapper = await adsum.start(
+        "register", "x", "--port", str(free_port()), "--no-wait", "--", "sh", "-c", script, feed=True
+    )
+    await wrapper.says("registered")
+    wrapper.feed()
+    await wrapper.code()
+    assert (await adsum.events())[-1].get("reason") == reason
+    assert (await adsum("log")).out.splitlines()[-1].endswith(f"  {reason}")
+
+
+@pytest.mark.parametrize(("sent", "reason"), [(signal.SIGTERM, "stopped"), (signal.SIGINT, "interrupted")])
+async def test_the_log_says_who_ended_it_where_somebody_did(adsum: Adsum, sent: signal.Signals, reason: str) -> None:
+    for command in ([], ["--", "sleep", "60"]):
+        port = str(free_port())
+        wrapper = await adsum.start("register", "x", "--port", port, "--no-wait", "--drain-wait", "0", *command)
+        await wrapper.says("registered")
+        wrapper.send(sent)
+        await wrapper.code()
+        assert (await adsum.events())[-1].get("reason") == reason
+
+
 async def test_streams_are_the_childs_own(adsum: Adsum) -> None:
     result = await adsum(
         "register", "x", "--port", str(free_port()), "--", "sh", "-c", "echo out; echo err >&2; exit 3"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from adsum.clients.cli.child import ending_of
 from adsum.clients.cli.near import near
 from adsum.clients.cli.options import Where
 from adsum.clients.cli.output import clean, iso
@@ -75,6 +76,14 @@ def test_a_lease_follows_from_what_was_given(
 ) -> None:
     where = Where(BrokerSettings(), "default", 5, config)
     assert lease(where, heartbeat, ttl) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("returncode", "told"),
+    [(None, ""), (0, "exit 0"), (137, "exit 137"), (-9, "signal 9 (SIGKILL)"), (-99, "signal 99")],
+)
+def test_how_a_program_ended(returncode: int | None, told: str) -> None:
+    assert ending_of(returncode) == told
 
 
 def test_near_names() -> None:
