@@ -19,6 +19,7 @@ from adsum.events.errors import AdsumError
 __all__ = [
     "Cell",
     "PipeClosed",
+    "brief",
     "clean",
     "fitting",
     "iso",
@@ -92,6 +93,11 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def brief(id: str) -> str:
+    """An id as people tell it from others: the beginning and the end of a long one. Pure."""
+    return id if len(id) <= 13 else f"{id[:6]}…{id[-6:]}"
 
 
 def iso(seconds: float) -> str:

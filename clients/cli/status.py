@@ -21,7 +21,7 @@ from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, epoch_of_log
 
 from .listing import count
 from .options import Where, broker_options, json_option, pass_where
-from .output import Cell, show_json, show_rows, show_table
+from .output import Cell, brief, show_json, show_rows, show_table
 from .session import reading, run
 from .snapshot import snapshot
 
@@ -30,6 +30,8 @@ __all__ = ["Lead", "Report", "StreamState", "status"]
 LEASE = 5.0
 """Seconds without a tick after which there is no leader, and another daemon takes over."""
 STREAM_TITLES = ("STREAM", "MESSAGES", "BYTES", "LAST SEQUENCE")
+MOST_HELD = 20
+"""A tick names no more services than that."""
 NAMESPACE_TITLES = ("NAMESPACE", "SERVICES", "INSTANCES", "ROUTABLE", "STALE", "CRITICAL", "DRAINING")
 
 
@@ -44,7 +46,8 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """The leader as its last tick tells: `age` in seconds, `leads` whether it ticks now."""
+    """The leader as its last tick tells: `age` in seconds, `leads` whether it ticks now. `leader` is "" once the last
+    one gave the lease back."""
 
     leader: str
     age: float
@@ -119,15 +122,22 @@ async def _lead(broker: Broker) -> Lead | None:
     """The leader, and whether its tick is renewed while we look: no clock is compared with another's."""
     began = time.monotonic()
     first = last = await broker.last_message(BEATS, subjects.TICK)
-    while time.monotonic() - began < LEASE and _same(first, last):
+    while time.monotonic() - began < LEASE and not _leads(first, last):
         await asyncio.sleep(0.1)
         last = await broker.last_message(BEATS, subjects.TICK)
     tick = _tick(last)
     if last is None or tick is None:
         return None
-    leads = not _same(first, last)
-    age = 0.0 if leads else max(LEASE, time.time() - last.time.timestamp()) if last.time else LEASE
+    leads = _leads(first, last)
+    seen = LEASE if _same(first, last) else 0.0
+    age = 0.0 if leads or last.time is None else max(seen, time.time() - last.time.timestamp())
     return Lead(tick.leader, round(age, 1), leads, tick.number, tick.revision, tick.announced, tick.held)
+
+
+def _leads(first: RawStreamMsg | None, last: RawStreamMsg | None) -> bool:
+    """Whether `last` was ticked since `first`, and by a daemon that keeps the lease."""
+    tick = _tick(last)
+    return not _same(first, last) and (tick is None or tick.leader != "")
 
 
 def _same(one: RawStreamMsg | None, other: RawStreamMsg | None) -> bool:
@@ -151,13 +161,16 @@ def _epoch(info: StreamInfo | None) -> tuple[str | None, list[str]]:
 
 
 def _faults(lead: Lead | None, complete: bool) -> list[str]:
-    remedy = "start adsumd on this broker (adsumd --nats URL), or look why it stopped"
+    remedy = (
+        "start adsumd on this broker (adsumd --nats URL), or look at the logs of the adsumd that run: "
+        "a daemon whose catalog does not answer does not lead"
+    )
     if not complete:
         return [f"the registry was never set up here, or lost its streams: {remedy}"]
     if lead is None:
         return [f"no adsumd leads: no tick within {LEASE:g} s and none before; {remedy}"]
     if not lead.leads:
-        return [f"no adsumd leads: the last tick is {lead.age:.0f} s old, by {lead.leader}; {remedy}"]
+        return [f"no adsumd leads: {_last(lead)}; {remedy}"]
     return []
 
 
@@ -188,7 +201,9 @@ def _show(report: Report) -> None:
         facts.append(("folded", Cell(f"{lead.revision}{late}", "yellow" if report.lag else "")))
         facts.append(("announced", Cell(str(lead.announced))))
     if lead is not None and lead.held:
-        facts.append(("held", Cell(f"{', '.join(lead.held)}: too many fell silent at once, expiry waits", "yellow")))
+        more = " and perhaps more" if len(lead.held) >= MOST_HELD else ""
+        held = f"{', '.join(lead.held)}{more}: too many fell silent at once, expiry waits"
+        facts.append(("held", Cell(held, "yellow")))
     facts += [("problem", Cell(problem, "red")) for problem in report.problems]
     show_rows([[Cell(name, "bold"), cell] for name, cell in [*facts, ("", Cell(""))]], [9, 0])
     show_table(STREAM_TITLES, [_stream_cells(state) for state in report.streams])
@@ -201,8 +216,20 @@ def _leader(lead: Lead | None) -> Cell:
     if lead is None:
         return Cell("none", "red")
     if lead.leads:
-        return Cell(f"{lead.leader} (ticking, number {lead.tick})", "green")
-    return Cell(f"none; {lead.leader} ticked last, {lead.age:.0f} s ago", "red")
+        return Cell(f"{_name(lead)} (ticking, number {lead.tick})", "green")
+    return Cell(f"none; {_last(lead)}", "red")
+
+
+def _last(lead: Lead) -> str:
+    if not lead.leader:
+        return f"the last leader gave the lease back {lead.age:.0f} s ago"
+    return f"{_name(lead)} ticked last, {lead.age:.0f} s ago"
+
+
+def _name(lead: Lead) -> str:
+    """The daemon and its run ("<home>/<run>"), each short; JSON has them whole."""
+    home, _, run = lead.leader.partition("/")
+    return f"{brief(home)} (run {run[-6:]})" if run else brief(home)
 
 
 def _stream_cells(state: StreamState) -> list[Cell]:

@@ -204,7 +204,8 @@ async def test_status_knows_a_leader_that_was_from_one_that_is(adsum: Adsum, bro
     assert (leader["leader"], leader["leads"], leader["revision"]) == ("one", False, 0)
     assert leader["age"] >= 5
     assert result.json["lag"] == 1
-    assert "no adsumd leads: the last tick is" in result.json["problems"][0]
+    assert "no adsumd leads: one ticked last, " in result.json["problems"][0]
+    assert "a daemon whose catalog does not answer does not lead" in result.json["problems"][0]
     ticking = asyncio.create_task(_tick_on(broker))
     try:
         text = await adsum("status")
@@ -216,14 +217,49 @@ async def test_status_knows_a_leader_that_was_from_one_that_is(adsum: Adsum, bro
     assert "default/orders: too many fell silent at once" in text.out
 
 
-async def _tick_on(broker: Broker) -> None:
+async def test_status_names_nobody_once_the_lease_was_given_back(adsum: Adsum, broker: Broker) -> None:
+    await _tick(broker, 1, leader="")
+    result = await adsum("status", "--json")
+    assert (result.code, result.json["leader"]["leader"], result.json["leader"]["leads"]) == (1, "", False)
+    text = await adsum("status")
+    assert "none; the last leader gave the lease back " in text.out
+    assert "by ;" not in text.out
+    assert "ticked" not in text.out
+
+
+async def test_a_lease_given_back_while_it_looks_is_no_leader(adsum: Adsum, broker: Broker) -> None:
+    await _tick(broker, 1)
+    looking = asyncio.create_task(adsum("status", "--json"))
+    giving = asyncio.create_task(_tick_on(broker, leader=""))
+    try:
+        result = await looking
+    finally:
+        giving.cancel()
+        await asyncio.gather(giving, return_exceptions=True)
+    assert (result.code, result.json["leader"]["leads"]) == (1, False)
+
+
+async def test_status_shows_the_leader_short_and_says_when_more_may_be_held(adsum: Adsum, broker: Broker) -> None:
+    leader = "0198c5b2-7c1e-7d3a-9b3f-2f6f6f1d9a10/abcdef123456"
+    ticking = asyncio.create_task(_tick_on(broker, leader, tuple(f"default/s{at}" for at in range(20))))
+    try:
+        text = await adsum("status")
+        assert (await adsum("status", "--json")).json["leader"]["leader"] == leader
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
+    assert "0198c5…1d9a10 (run 123456) (ticking" in text.out
+    assert "default/s19 and perhaps more: too many" in text.out
+
+
+async def _tick_on(broker: Broker, leader: str = "one", held: tuple[str, ...] = ("default/orders",)) -> None:
     for number in itertools.count(2):
-        await _tick(broker, number)
+        await _tick(broker, number, leader, held)
         await asyncio.sleep(0.2)
 
 
-async def _tick(broker: Broker, number: int) -> None:
-    tick = Tick(leader="one", number=number, held=("default/orders",))
+async def _tick(broker: Broker, number: int, leader: str = "one", held: tuple[str, ...] = ("default/orders",)) -> None:
+    tick = Tick(leader=leader, number=number, held=held)
     await broker.store(BEATS, subjects.TICK, encode(tick), {})
 
 
