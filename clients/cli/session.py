@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from adsum.clients.errors import LifeEnded
 from adsum.events.broker import Broker
 from adsum.events.errors import AdsumError, BrokerUnavailable
 
@@ -65,6 +66,8 @@ def heard(outages: bool) -> None:
 
 class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        if isinstance(record.args, tuple) and any(isinstance(said, LifeEnded) for said in record.args):
+            return  # whoever runs the registration says that it ended, and what follows from it
         note(record.getMessage())
         if record.exc_info and os.environ.get(DEBUG):
             sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")

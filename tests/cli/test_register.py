@@ -222,6 +222,7 @@ async def test_removed_by_an_operator_the_child_goes_on(adsum: Adsum) -> None:
     told = await wrapper.says("goes on, unregistered")
     assert "removed by operator" in told
     assert "wrong build" in told
+    assert sum("wrong build" in line for line in wrapper.err) == 1
     assert types(await adsum.events()) == ["registered", "deregistered"]
     wrapper.send(signal.SIGTERM)
     assert await wrapper.code() == 7
@@ -235,6 +236,7 @@ async def test_superseded_the_older_child_goes_on(adsum: Adsum) -> None:
         for port in ports
     ]
     assert "superseded" in await older.says("goes on, unregistered")
+    assert sum("superseded" in line for line in older.err) == 1
     older.send(signal.SIGTERM)
     assert await older.code() == 7
     assert types(await adsum.events()) == ["registered", "registered"]
@@ -257,7 +259,7 @@ async def test_without_a_command_it_ends_when_it_is_removed(adsum: Adsum) -> Non
     await keeper.says("registered")
     assert (await adsum("deregister", "mail", "one")).code == 0
     assert await keeper.code() == 1
-    assert any("removed by operator" in line for line in keeper.err)
+    assert sum("removed by operator" in line for line in keeper.err) == 1
 
 
 async def test_nobody_reading_its_notes_does_not_end_it(adsum: Adsum) -> None:
