@@ -15,7 +15,7 @@ from adsum.events.reader import ReaderLost
 from . import listing, log, operate, register, status, watch
 from .child import CannotStart
 from .options import broker_options, take_environment
-from .output import PipeClosed, note
+from .output import PipeClosed, note, sentence
 from .session import DEBUG, heard
 
 __all__ = ["cli", "main"]
@@ -105,7 +105,7 @@ def _outcome() -> int:
 
 def _usage(error: click.UsageError) -> int:
     path = error.ctx.command_path if error.ctx is not None else "adsum"
-    note(f"{error.format_message()} Try '{path} --help'.")
+    note(f"{sentence(error.format_message())} Try '{path} --help'.")
     return USAGE
 
 

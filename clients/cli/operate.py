@@ -61,7 +61,7 @@ def deregister(where: Where, service: str, id: str, reason: str) -> None:
 
     def decide(word: Word, term: str) -> Event | Gone:
         if isinstance(word.event, Deregistered):
-            return Gone(f"was deregistered already, by its {word.event.by.kind}")
+            return Gone(f"was deregistered already, by {_who(word.event.by)}")
         return Deregistered(id=new_id(), term=term, by=operator(), reason=reason)
 
     note(run(_speak(where, key, decide, "deregistered")))
@@ -92,6 +92,12 @@ def drain(where: Where, service: str, id: str, undo: bool, reason: str) -> None:
         return ModeChanged(id=new_id(), term=term, by=operator(), mode=mode, reason=reason)
 
     note(run(_speak(where, key, decide, mode)))
+
+
+def _who(by: Author) -> str:
+    if by.kind != "operator":
+        return f"its {by.kind}"
+    return f"an operator ({by.name})" if by.name else "an operator"
 
 
 def operator() -> Author:

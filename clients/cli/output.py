@@ -24,6 +24,7 @@ __all__ = [
     "fitting",
     "iso",
     "note",
+    "sentence",
     "show_json",
     "show_json_lines",
     "show_rows",
@@ -93,6 +94,11 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def sentence(text: str) -> str:
+    """`text` with a full stop, if it does not end like a sentence already. Pure."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def brief(id: str) -> str:

@@ -11,6 +11,7 @@ from adsum.events.errors import InvalidValue
 from adsum.events.names import check_label
 
 from .options import DURATION, DURATION_OR_ZERO, Where, broker_options, pass_where
+from .output import sentence
 from .presence import Plan
 from .session import heard, run
 from .wrapper import keep, wrap
@@ -29,7 +30,24 @@ class _WithCommand(click.Command):
         if command == []:
             raise click.UsageError("there is no COMMAND after '--'.", ctx)
         ctx.meta[COMMAND] = command
-        return super().parse_args(ctx, own)
+        try:
+            return super().parse_args(ctx, list(own))
+        except click.UsageError as error:
+            stray = self._stray(ctx, own) if command is None else ""
+            if not stray:
+                raise
+            told = sentence(error.format_message())
+            raise click.UsageError(f"{told} A COMMAND comes after '--' (… -- {stray} …).", ctx) from None
+
+    def _stray(self, ctx: click.Context, args: list[str]) -> str:
+        """The first word that is in nobody's place, where it looks like a program and no mistyped option."""
+        parser = self.make_parser(ctx)
+        parser.ignore_unknown_options = True
+        try:
+            _, rest, _ = parser.parse_args(list(args))
+        except click.UsageError:
+            return ""
+        return rest[0] if rest and not rest[0].startswith("-") else ""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Show it in the usage line."""

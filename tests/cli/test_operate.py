@@ -36,6 +36,14 @@ async def test_deregister_what_is_gone_already_says_so_and_stores_nothing(adsum:
     assert types(await adsum.events()) == ["registered", "deregistered"]
 
 
+async def test_deregistering_twice_says_who_was_first(adsum: Adsum, broker: Broker) -> None:
+    await put(broker, "orders", "a")
+    for _ in range(2):
+        result = await adsum("deregister", "orders", "a")
+        assert result.code == 0
+    assert "was deregistered already, by an operator (" in result.err
+
+
 async def test_an_expired_one_is_deregistered_all_the_same_so_that_its_owner_stays_away(
     adsum: Adsum, broker: Broker
 ) -> None:

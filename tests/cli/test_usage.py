@@ -40,7 +40,12 @@ WRONG_USAGE = [
     (["register", "orders", "--prot", "1"], "--port"),
     (["register", "orders"], "Missing option '--port'"),
     (["register", "orders", "--port", "http"], "'http' is not a valid integer"),
-    (["register", "orders", "stray", "--port", "1"], "unexpected extra argument"),
+    (["register", "orders", "stray", "--port", "1"], "unexpected extra argument (stray). A COMMAND comes after '--'"),
+    (
+        ["register", "web", "--port", "8200", "python3", "-m", "http.server", "8200"],
+        "No such option '-m'. A COMMAND comes after '--' (… -- python3 …). Try",
+    ),
+    (["services", "stray"], "unexpected extra argument (stray). Try"),
     (["register", "orders", "--port", "1", "--"], "there is no COMMAND after '--'"),
     (["services", "--jsn"], "--json"),
     (["deregister", "orders"], "Missing argument 'ID'"),
@@ -69,6 +74,11 @@ async def test_wrong_usage_is_one_line_with_the_way_out(nowhere: Adsum, argument
     assert result.err.count("\n") == 1
     assert told in result.err
     assert "--help" in result.err
+
+
+async def test_a_mistyped_option_is_not_taken_for_a_command(nowhere: Adsum) -> None:
+    result = await nowhere("register", "orders", "--prot", "1")
+    assert "COMMAND" not in result.err
 
 
 @pytest.mark.parametrize(
