@@ -12,7 +12,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from adsum.events.errors import AdsumError
 
@@ -40,10 +40,14 @@ class Child:
         self.exited: asyncio.Task[int] = asyncio.create_task(self._wait(), name="child")
 
     @classmethod
-    async def start(cls, command: Sequence[str], blocked: Collection[signal.Signals] = ()) -> Child:
+    async def start(
+        cls, command: Sequence[str], blocked: Collection[signal.Signals], environment: Mapping[str, str]
+    ) -> Child:
         """Run `command`; `blocked` are signals that this process blocks and the child must not. Raises CannotStart."""
         try:
-            process = await asyncio.create_subprocess_exec(*command, preexec_fn=_die_with_parent(blocked))
+            process = await asyncio.create_subprocess_exec(
+                *command, env=environment, preexec_fn=_die_with_parent(blocked)
+            )
         except OSError as error:
             raise _cannot_start(command[0], error) from None
         return cls(process)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable
 
-__all__ = ["accepts", "opened"]
+__all__ = ["accepts", "is_here", "opened", "stays_open"]
 
 CONNECT_LIMIT = 1.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.25
@@ -22,6 +23,34 @@ async def accepts(hosts: Iterable[str], port: int) -> str | None:
         writer.close()
         return host
     return None
+
+
+async def stays_open(hosts: Iterable[str], port: int, seconds: float) -> str | None:
+    """The host at which the port still accepts connections after `seconds`; None as soon as none does."""
+    hosts = list(hosts)
+    for _ in range(round(seconds / LONGEST_PAUSE)):
+        if await accepts(hosts, port) is None:
+            return None
+        await asyncio.sleep(LONGEST_PAUSE)
+    return await accepts(hosts, port)
+
+
+async def is_here(host: str) -> bool:
+    """Whether `host` is an address of this machine, so that a program of this machine can listen there."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return any(_can_bind(family, address) for family, _, _, _, address in found)
+
+
+def _can_bind(family: int, address: tuple[object, ...]) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 async def opened(hosts: Callable[[], Iterable[str]], port: int) -> str:

@@ -29,13 +29,17 @@ LEAVE_LIMIT = 8.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to register and how. `host` None: this machine as the broker sees it. Seconds."""
+    """What to register and how. `host` None: this machine as the broker sees it. Seconds.
+
+    `port_shared`: somebody else may listen there before the program does.
+    """
 
     service: str
-    id: str | None
+    id: str
     host: str | None
     described: Description
     wait_for_port: bool
+    port_shared: bool
     drain_wait: float
 
     @property

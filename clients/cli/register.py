@@ -8,6 +8,7 @@ import click
 
 from adsum.events.description import MIN_HEARTBEAT, Endpoint, describe
 from adsum.events.errors import InvalidValue
+from adsum.events.ids import new_id
 from adsum.events.names import check_label
 
 from .options import DURATION, DURATION_OR_ZERO, Where, broker_options, pass_where
@@ -68,6 +69,7 @@ class _WithCommand(click.Command):
 @click.option("--ttl", metavar="TIME", type=DURATION, help="Silence after which it counts as stale.  [default: 15s]")
 @click.option("--heartbeat", metavar="TIME", type=DURATION, help="Between two beats.  [default: 5s, at most ttl/3]")
 @click.option("--no-wait", is_flag=True, help="Register at once, not only when COMMAND accepts connections.")
+@click.option("--port-shared", is_flag=True, help="Start COMMAND although somebody listens at its port already.")
 @click.option(
     "--drain-wait",
     metavar="TIME",
@@ -81,6 +83,12 @@ class _WithCommand(click.Command):
 def register(ctx: click.Context, where: Where, /, **options: Any) -> int:
     """Run COMMAND, register it as an instance of SERVICE once its port accepts connections, and deregister it when
     it ends. Without COMMAND: keep registered, until stopped, what runs elsewhere (its port is not tried).
+
+    Where something accepts connections at the port already, COMMAND is not started and adsum ends with 1: it would
+    fail, or somebody else be registered. --port-shared is for servers that share a port (SO_REUSEPORT); --no-wait does
+    not look.
+
+    COMMAND is told ADSUM_ID, ADSUM_SERVICE, ADSUM_NAMESPACE, ADSUM_PORT and ADSUM_NATS in its environment.
 
     COMMAND must stay in the foreground. It keeps this terminal and starts whether or not there is a broker. On SIGTERM
     it is drained, deregistered and then sent SIGTERM itself; a second signal cuts that short. SIGHUP, SIGUSR1 and
@@ -118,6 +126,7 @@ def _plan(
     ttl: float | None,
     heartbeat: float | None,
     no_wait: bool,
+    port_shared: bool,
     drain_wait: float,
 ) -> Plan:
     """All options checked, so that nothing is started that could not be registered. Raises InvalidValue."""
@@ -137,10 +146,11 @@ def _plan(
     )
     return Plan(
         service=service,
-        id=id,
+        id=new_id() if id is None else id,
         host=described.endpoints[0].host if host is not None else None,
         described=described,
         wait_for_port=not no_wait,
+        port_shared=port_shared,
         drain_wait=drain_wait,
     )
 

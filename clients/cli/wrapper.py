@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -10,12 +11,13 @@ from collections.abc import Sequence
 import msgspec
 
 from adsum.clients.registry import Registry, connect
+from adsum.events.description import Endpoint
 
 from .child import Child
 from .interrupts import ENDING, PASSED_ON, Interrupt, Interrupts
 from .options import Where
 from .output import note
-from .port import accepts
+from .port import accepts, is_here, stays_open
 from .presence import LOCAL, Plan, Presence
 from .session import Failed
 
@@ -29,13 +31,14 @@ SETTLE = 1.0
 
 
 async def wrap(where: Where, plan: Plan, command: Sequence[str]) -> int:
-    """Run `command`, registered as `plan` says while it lives; its exit code. Raises CannotStart, InvalidValue."""
+    """Run `command`, registered as `plan` says while it lives; its exit code. Raises CannotStart, InvalidValue,
+    Failed if its port is somebody else's."""
     with Interrupts((*ENDING, *PASSED_ON)) as interrupts:
+        taken = await _taken(plan)
         async with _connected(where, plan) as registry:
-            taken = plan.wait_for_port and await accepts([plan.host] if plan.host else LOCAL, plan.port) is not None
-            child = await Child.start(command, interrupts.taken)
+            child = await Child.start(command, interrupts.taken, _environment(where, plan))
             if taken:
-                await _doubt(child, plan.port)
+                await asyncio.wait([child.exited], timeout=SETTLE)
             presence = Presence(registry, plan)
             presence.over.add_done_callback(lambda over: _tell(over, f"{command[0]} goes on, unregistered"))
             try:
@@ -68,9 +71,35 @@ def _connected(where: Where, plan: Plan) -> Registry:
     return connect(where.settings, namespace=where.namespace, name=f"adsum@{socket.gethostname()}", ping=ping)
 
 
-async def _doubt(child: Child, port: int) -> None:
-    note(f"port {port} accepted connections before the program was started; somebody else may have it")
-    await asyncio.wait([child.exited], timeout=SETTLE)
+async def _taken(plan: Plan) -> bool:
+    """Whether somebody listens at the port before the program does; Failed if that cannot be meant.
+
+    One who is about to end (a run before this one) is given a moment. What --host names may be another machine, one
+    that forwards to this one: that its port is open already proves nothing.
+    """
+    hosts = [plan.host] if plan.host else LOCAL
+    if not plan.wait_for_port or await accepts(hosts, plan.port) is None:
+        return False
+    if plan.port_shared or (plan.host and not await is_here(plan.host)):
+        return True
+    host = await stays_open(hosts, plan.port, SETTLE)
+    if host is None:
+        return False
+    raise Failed(
+        f"port {plan.port} is taken: something accepts connections at {Endpoint(host=host, port=plan.port).address} "
+        "already, so the program was not started (--port-shared where it shares the port)"
+    )
+
+
+def _environment(where: Where, plan: Plan) -> dict[str, str]:
+    """What the program is told of its registration."""
+    return os.environ | {
+        "ADSUM_ID": plan.id,
+        "ADSUM_SERVICE": plan.service,
+        "ADSUM_NAMESPACE": where.namespace,
+        "ADSUM_PORT": str(plan.port),
+        "ADSUM_NATS": where.settings.url,
+    }
 
 
 def _wish(interrupt: Interrupt) -> str:

@@ -6,11 +6,13 @@ import asyncio
 import os
 import shlex
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from adsum.clients.cli.port import is_here
 from tests.waiting import until
 
 from .programs import SCRIPTS, Adsum, Running, alive, children, environment, free_port, listener, start, types
@@ -204,13 +206,71 @@ async def test_no_wait_registers_at_once(adsum: Adsum) -> None:
     assert await wrapper.code() == 128 + signal.SIGTERM
 
 
-async def test_a_port_that_was_open_before_is_said_and_not_taken_for_the_childs(adsum: Adsum) -> None:
+async def test_a_port_that_is_taken_is_refused_before_the_program_starts(adsum: Adsum) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for host in ([], ["--host", "127.0.0.1"]):
+            result = await adsum("register", "x", "--port", str(port), *host, "--", "echo", "started")
+            assert (result.code, result.out) == (1, "")
+            assert result.err.startswith(f"adsum: port {port} is taken: ")
+            assert result.err.count("\n") == 1
+    assert await adsum.events() == []
+
+
+async def test_a_taken_port_may_be_shared_or_not_looked_at_or_another_machines(adsum: Adsum) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for option in ("--port-shared", "--no-wait"):
+            wrapper = await adsum.start("register", "x", "--port", str(port), option, "--", "sleep", "60")
+            await wrapper.says("registered")
+            wrapper.send(signal.SIGTERM)
+            assert await wrapper.code() == 128 + signal.SIGTERM
+            assert not any("taken" in line for line in wrapper.err)
+
+
+async def test_a_port_that_is_about_to_be_given_up_is_waited_for(adsum: Adsum) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    wrapper = await adsum.start("register", "x", "--port", str(port), *SHORT, "--", *listener(port))
+    server.settimeout(10)
+    tried, _ = await asyncio.to_thread(server.accept)  # it has looked
+    tried.close()
+    server.close()
+    await wrapper.says("registered")
+    wrapper.send(signal.SIGTERM)
+    assert await wrapper.code() == 7
+
+
+async def test_only_an_address_of_this_machine_is_here() -> None:
+    assert await is_here("127.0.0.1")
+    assert await is_here("localhost")
+    assert not await is_here("192.0.2.1")
+    assert not await is_here("no-such-host.invalid")
+
+
+async def test_the_program_is_told_who_it_is(adsum: Adsum) -> None:
+    port = str(free_port())
+    wanted = ["ADSUM_SERVICE", "ADSUM_NAMESPACE", "ADSUM_PORT", "ADSUM_NATS", "ADSUM_ID"]
+    arguments = ["register", "x", "--namespace", "staging", "--port", port, "--no-wait"]
+    script = f"echo {' '.join(f'${name}' for name in wanted)}; exec sleep 60"
+    for id in (["--id", "one"], []):
+        wrapper = await adsum.start(*arguments, *id, "--", "sh", "-c", script)
+        told = (await wrapper.prints("staging")).split()
+        assert told[:-1] == ["x", "staging", port, adsum.url]
+        assert not id or told[-1] == "one"
+        assert f"staging/x/{told[-1]} at" in await wrapper.says("registered")
+        wrapper.send(signal.SIGTERM)
+        await wrapper.code()
+
+
+async def test_a_shared_port_that_was_open_before_is_not_taken_for_the_childs(adsum: Adsum) -> None:
     port = free_port()
     first = await adsum.start("register", "x", "--port", str(port), "--id", "first", *SHORT, "--", *listener(port))
     await first.says("registered")
-    second = await adsum("register", "x", "--port", str(port), "--id", "second", *SHORT, "--", *listener(port))
+    options = ("--port-shared", "--id", "second", *SHORT)
+    second = await adsum("register", "x", "--port", str(port), *options, "--", *listener(port))
     assert second.code == 1  # the child's: the address is in use
-    assert f"port {port} accepted connections before" in second.err
+    assert any("Error" in line for line in second.err.splitlines())
     assert [event["id"] for event in await adsum.events()] == ["first"]
 
 
