@@ -57,7 +57,8 @@ def services(where: Where, as_json: bool) -> None:
 def instances(where: Where, service: str | None, capability: str | None, everyone: bool, as_json: bool) -> None:
     """The instances of SERVICE, or of all services, that may be called.
 
-    STATE is "up", or what keeps an instance from being called: stale, critical, draining, maintenance.
+    STATE is "up", or what keeps an instance from being called: stale, critical, draining, maintenance. Where there is
+    none a note says so, which is no error.
 
     \b
     Examples:

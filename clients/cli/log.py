@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_event
 from adsum.events.durations import format_duration
-from adsum.events.errors import BrokerUnavailable, Undecodable
+from adsum.events.errors import AdsumError, BrokerUnavailable, Undecodable
 from adsum.events.lifecycle import (
     Author,
     Deregistered,
@@ -31,15 +32,24 @@ from adsum.events.names import Key, check_label
 from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.streams import EVENTS, read_epoch
 
+from .near import near
 from .options import Where, broker_options, json_option, pass_where
-from .output import Cell, iso, show_json_lines, show_rows
-from .session import heard, reading, run
+from .output import Cell, Column, Lines, brief, iso, note, show_json_lines
+from .session import heard, reading, run, while_read
 from .shown import summary
+from .snapshot import snapshot
 
 __all__ = ["author_of", "detail", "event_fields", "log", "type_of"]
 
-TITLES = ("SEQUENCE", "TIME", "SERVICE", "ID", "EVENT", "AUTHOR", "DETAIL")
-WIDTHS = (8, 24, 12, 36, 14, 8, 0)
+COLUMNS = (
+    Column("SEQUENCE"),
+    Column("TIME", shorten=lambda time: f"{time[5:10]} {time[11:19]}", spare=True),
+    Column("SERVICE"),
+    Column("ID", shorten=brief),
+    Column("EVENT", least=12),
+    Column("AUTHOR", spare=True),
+    Column("DETAIL"),
+)
 UNREADABLE = "unreadable"
 _STYLES = {
     "registered": "green",
@@ -61,7 +71,7 @@ def log(where: Where, service: str | None, follow: bool, as_json: bool) -> None:
     """Every lifecycle event of SERVICE, or of all services, from the first one on.
 
     A message that cannot be read is shown as such, with the reason. With --json one line an event: its place in the
-    log, whose it is, who said it and what it says.
+    log, whose it is, who said it and what it says. Where there is none a note says so, which is no error.
 
     \b
     Examples:
@@ -73,24 +83,40 @@ def log(where: Where, service: str | None, follow: bool, as_json: bool) -> None:
         check_label("service", service)
     if follow:
         heard(outages=True)
-    run(_log(where, subjects.events(where.namespace, service or "*"), follow, as_json))
+    run(while_read(_log(where, service, follow, as_json)))
 
 
-async def _log(where: Where, wanted: str, follow: bool, as_json: bool) -> None:
+async def _log(where: Where, service: str | None, follow: bool, as_json: bool) -> None:
+    wanted = subjects.events(where.namespace, service or "*")
+    lines = None if as_json else Lines(COLUMNS)
     async with reading(where) as broker:
         await read_epoch(broker)
-        if not as_json:
-            show_rows([[Cell(title, "bold") for title in TITLES]], WIDTHS)
-        shown = 0
+        shown, noted = 0, False
         while True:
             try:
                 async with StreamReader(broker, EVENTS, [wanted], start=shown + 1) as reader:
-                    while batch := await (reader.batch() if follow else reader.to_end()):
-                        _show(batch, as_json)
+                    while batch := await reader.to_end():
+                        _show(batch, lines)
+                        shown = batch[-1].sequence
+                    if not (shown or noted):
+                        note(await _nothing(broker, where.namespace, service, follow))
+                        noted = True
+                    while follow:
+                        batch = await reader.batch()
+                        _show(batch, lines)
                         shown = batch[-1].sequence
                 return
             except (ReaderLost, BrokerUnavailable):
                 await _again(broker, where, follow)
+
+
+async def _nothing(broker: Broker, namespace: str, service: str | None, follow: bool) -> str:
+    told = f"the log says nothing of {service or 'any service'} in namespace {namespace}"
+    if follow:
+        return f"{told} yet; what it will say is shown here"
+    with contextlib.suppress(AdsumError):  # a hint is not worth an error
+        return told + (near(service, (one.service for one in await snapshot(broker, namespace))) if service else "")
+    return told
 
 
 async def _again(broker: Broker, where: Where, follow: bool) -> None:
@@ -102,11 +128,11 @@ async def _again(broker: Broker, where: Where, follow: bool) -> None:
         await broker.ready(where.timeout)
 
 
-def _show(batch: list[Message], as_json: bool) -> None:
-    if as_json:
+def _show(batch: list[Message], lines: Lines | None) -> None:
+    if lines is None:
         show_json_lines(event_fields(message) for message in batch)
     else:
-        show_rows((_cells(message) for message in batch), WIDTHS)
+        lines.show(_cells(message) for message in batch)
 
 
 def _read(message: Message) -> tuple[Key, Event | str]:
@@ -149,8 +175,8 @@ def type_of(event: Event) -> str:
 
 
 def author_of(by: Author) -> str:
-    """Who said it, as one word: "owner", "operator:ann@desk"."""
-    return f"{by.kind}:{by.name}" if by.name else by.kind
+    """Who said it, as one word: "owner", "reaper", "operator:ann@desk". JSON has the names of all."""
+    return f"{by.kind}:{by.name}" if by.name and by.kind not in ("owner", "reaper") else by.kind
 
 
 def detail(event: Event) -> str:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -18,22 +21,30 @@ from adsum.events.errors import AdsumError
 
 __all__ = [
     "Cell",
+    "Column",
+    "Layout",
+    "Lines",
     "PipeClosed",
+    "arrange",
     "brief",
     "clean",
     "fitting",
+    "hung_up",
     "iso",
     "note",
     "sentence",
+    "show_blank",
     "show_json",
     "show_json_lines",
-    "show_rows",
     "show_table",
 ]
 
 _PASSWORD = re.compile(r"(?<=://)[^@/\s]+@")
 GAP = 2
 KEPT = 4
+ROOM = 30
+"""The least width in which a wrapped last column can still be read."""
+BELOW = 4
 _COLOURS = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 EMPTY = "-"
 """What an empty cell shows in a pipe, so that columns can be counted."""
@@ -70,14 +81,129 @@ def show_json_lines(values: Iterable[object]) -> None:
     _write(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
 
 
-def show_rows(rows: Iterable[Sequence[Cell]], widths: Sequence[int]) -> None:
-    """Some lines of a table whose end is not known yet, written at once; `widths` are the least ones."""
-    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    lines = []
-    for row in rows:
-        padded = (Cell(clean(cell.text).ljust(width), cell.style) for cell, width in zip(row, widths, strict=True))
-        lines.append("  ".join(_ansi(cell) if coloured else cell.text for cell in padded).rstrip())
-    _write("".join(f"{line}\n" for line in lines).encode())
+class Column(NamedTuple):
+    """A column of Lines: its least width, how a narrow terminal shortens it, whether it may be left out there."""
+
+    title: str
+    least: int = 0
+    shorten: Callable[[str], str] | None = None
+    spare: bool = False
+
+
+class Layout(NamedTuple):
+    """How the columns before the last one fit: which are shortened, which are shown, whether the last is below."""
+
+    shortened: frozenset[int]
+    shown: tuple[int, ...]
+    below: bool
+
+
+class Lines:
+    """A table whose end is not known yet: rows are written at once, the titles before the first of them.
+
+    A pipe gets everything whole, a row a line. A terminal gets what fits: the last column wrapped under itself, then
+    some columns shortened, then the last column on lines of its own, then the spare columns left out; and a note.
+    """
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._whole = [max(len(column.title), column.least) for column in columns]
+        self._short = [
+            max(len(column.title), len(column.shorten("x" * column.least))) if column.shorten else whole
+            for column, whole in zip(columns, self._whole, strict=True)
+        ]
+        self._begun = not any(column.title for column in columns)  # a table without titles has begun already
+        self._noted = ""
+
+    def show(self, rows: Iterable[Sequence[Cell]]) -> None:
+        """Write some rows."""
+        cleaned = [[Cell(clean(cell.text), cell.style) for cell in row] for row in rows]
+        self._measure(cleaned)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        layout = arrange(self._columns, self._whole, self._short, width)
+        self._tell(layout)
+        coloured = width is not None and not os.environ.get("NO_COLOR")
+        lines = [line for row in cleaned for line in self._lines(row, layout, width, coloured)]
+        if cleaned and not self._begun:
+            self._begun = True
+            lines.insert(0, self._heading(layout, coloured))
+        _write("".join(f"{line}\n" for line in lines).encode())
+
+    def _measure(self, rows: Sequence[Sequence[Cell]]) -> None:
+        for row in rows:
+            for at, (column, cell) in enumerate(zip(self._columns, row, strict=True)):
+                self._whole[at] = max(self._whole[at], len(cell.text))
+                short = column.shorten(cell.text) if column.shorten else cell.text
+                self._short[at] = max(self._short[at], len(short))
+
+    def _tell(self, layout: Layout) -> None:
+        short = " and ".join(self._columns[at].title for at in layout.shown if at in layout.shortened)
+        out = " and ".join(column.title for at, column in enumerate(self._columns[:-1]) if at not in layout.shown)
+        told = " and ".join([*([f"{short} in full"] if short else []), *([out] if out else [])])
+        if told and told != self._noted:
+            note(f"too narrow for {told}; | less -S shows all")
+            self._noted = told
+
+    def _heading(self, layout: Layout, coloured: bool) -> str:
+        shown = [*layout.shown, *([] if layout.below else [len(self._columns) - 1])]
+        cells = [Cell(self._columns[at].title.ljust(self._width(at, layout)), "bold") for at in shown]
+        return (" " * GAP).join(_ansi(cell) if coloured else cell.text for cell in cells).rstrip()
+
+    def _lines(self, row: Sequence[Cell], layout: Layout, width: int | None, coloured: bool) -> Iterator[str]:
+        """One row: the last cell begins beside the others or below them."""
+        cells = [
+            Cell(self._text(row[at], at, layout).ljust(self._width(at, layout)), row[at].style) for at in layout.shown
+        ]
+        indent = BELOW if layout.below else sum(len(cell.text) + GAP for cell in cells)
+        parts = textwrap.wrap(row[-1].text, max(1, width - indent)) if width is not None else [row[-1].text]
+        if not layout.below:
+            cells.append(Cell(parts.pop(0) if parts else "", row[-1].style))
+        yield (" " * GAP).join(_ansi(cell) if coloured else cell.text for cell in cells).rstrip()
+        for part in parts:
+            yield " " * indent + (_ansi(Cell(part, row[-1].style)) if coloured else part)
+
+    def _text(self, cell: Cell, at: int, layout: Layout) -> str:
+        shorten = self._columns[at].shorten if at in layout.shortened else None
+        return shorten(cell.text) if shorten else cell.text
+
+    def _width(self, at: int, layout: Layout) -> int:
+        return (self._short if at in layout.shortened else self._whole)[at]
+
+
+def arrange(columns: Sequence[Column], whole: Sequence[int], short: Sequence[int], width: int | None) -> Layout:
+    """What fits into a terminal of `width`, the last column apart; None is a pipe, into which all fits. Pure."""
+    everyone = tuple(range(len(columns) - 1))
+    if width is None:
+        return Layout(frozenset(), everyone, False)
+    can = [at for at in everyone if columns[at].shorten and short[at] < whole[at]]
+    steps = [frozenset(can[:count]) for count in range(len(can) + 1)]
+    room = min(ROOM, whole[-1])
+    for need, below in ((room, False), (-GAP, True)):
+        for step in steps:
+            if sum((short if at in step else whole)[at] + GAP for at in everyone) + need <= width:
+                return Layout(step, everyone, below)
+    shown = list(everyone)
+    for at in (at for at in reversed(everyone) if columns[at].spare):
+        if sum(short[at] + GAP for at in shown) - GAP > width:
+            shown.remove(at)
+    return Layout(steps[-1], tuple(shown), True)
+
+
+def hung_up() -> bool:
+    """Whether nobody can read standard output any more."""
+    if not hasattr(select, "poll"):
+        return False
+    poller = select.poll()
+    try:
+        poller.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return False
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poller.poll(0))
+
+
+def show_blank() -> None:
+    """An empty line between two parts."""
+    _write(b"\n")
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:

@@ -15,11 +15,12 @@ from adsum.events.broker import Broker
 from adsum.events.errors import AdsumError, BrokerUnavailable
 
 from .options import Where
-from .output import note
+from .output import PipeClosed, hung_up, note
 
-__all__ = ["DEBUG", "Failed", "heard", "reading", "ready", "run"]
+__all__ = ["DEBUG", "Failed", "heard", "reading", "ready", "run", "while_read"]
 
 T = TypeVar("T")
+HANG_UP_POLL = 0.25
 DEBUG = "ADSUM_DEBUG"
 """With this set in the environment an error shows where it comes from."""
 
@@ -53,6 +54,20 @@ async def ready(broker: Broker, timeout: float) -> None:
         await broker.ready(timeout)
     except BrokerUnavailable as error:
         raise BrokerUnavailable(f"{error}; is adsumd running there? --nats URL names another broker") from None
+
+
+async def while_read(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, unless whoever reads standard output has gone before: then PipeClosed."""
+    working = asyncio.create_task(work)
+    try:
+        while not working.done():
+            await asyncio.wait([working], timeout=HANG_UP_POLL)
+            if not working.done() and hung_up():
+                raise PipeClosed("nobody reads standard output any more")
+        return working.result()
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
 
 
 def heard(outages: bool) -> None:

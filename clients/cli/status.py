@@ -21,7 +21,7 @@ from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, epoch_of_log
 
 from .listing import count
 from .options import Where, broker_options, json_option, pass_where
-from .output import Cell, brief, show_json, show_rows, show_table
+from .output import Cell, Column, Lines, brief, show_blank, show_json, show_table
 from .session import reading, run
 from .snapshot import snapshot
 
@@ -205,10 +205,11 @@ def _show(report: Report) -> None:
         held = f"{', '.join(lead.held)}{more}: too many fell silent at once, expiry waits"
         facts.append(("held", Cell(held, "yellow")))
     facts += [("problem", Cell(problem, "red")) for problem in report.problems]
-    show_rows([[Cell(name, "bold"), cell] for name, cell in [*facts, ("", Cell(""))]], [9, 0])
+    Lines([Column("", least=9), Column("")]).show([Cell(name, "bold"), cell] for name, cell in facts)
+    show_blank()
     show_table(STREAM_TITLES, [_stream_cells(state) for state in report.streams])
     if report.namespaces:
-        show_rows([[Cell("")]], [0])
+        show_blank()
         show_table(NAMESPACE_TITLES, [_namespace_cells(row) for row in report.namespaces])
 
 

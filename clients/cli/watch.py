@@ -12,18 +12,30 @@ import click
 from adsum.clients.cache import Change
 from adsum.clients.directory import Directory
 from adsum.clients.registry import connect
+from adsum.events.broker import Broker
+from adsum.events.codec import decode_event
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
+from adsum.events.lifecycle import Event
 from adsum.events.names import check_capability, check_label
 from adsum.events.signals import Instance
+from adsum.events.streams import EVENTS
 
+from .log import author_of, detail
 from .options import Where, broker_options, json_option, pass_where
-from .output import Cell, iso, note, show_json_lines, show_rows
-from .session import heard, ready, run
+from .output import Cell, Column, Lines, brief, iso, note, show_json_lines
+from .session import heard, ready, run, while_read
 from .shown import address, condition, instance_fields, pairs, summary
 
 __all__ = ["change_fields", "differences", "watch"]
 
-TITLES = ("TIME", "CHANGE", "SERVICE", "ID", "STATE", "DETAIL")
-WIDTHS = (24, 7, 12, 36, 8, 0)
+COLUMNS = (
+    Column("TIME", shorten=lambda time: time[11:19], spare=True),
+    Column("CHANGE", least=7),
+    Column("SERVICE", least=12),
+    Column("ID", least=36, shorten=brief),
+    Column("STATE", least=8),
+    Column("DETAIL", least=30),
+)
 _STYLES = {"joined": "green", "changed": "yellow", "left": "red"}
 
 
@@ -38,6 +50,8 @@ def watch(where: Where, service: str | None, capability: str | None, as_json: bo
     are there, as joined, and goes on until Ctrl-C, through any outage; what happened meanwhile is told afterwards.
 
     With --json one line a change: kind, what names the instance, and its state before and after (null: not there).
+    Of one that left: the type of its last event as "reason", and what that event says as "detail". Where nobody is
+    there a note says so, which is no error.
 
     \b
     Examples:
@@ -48,7 +62,7 @@ def watch(where: Where, service: str | None, capability: str | None, as_json: bo
         check_label("service", service)
     if capability is not None:
         check_capability(capability)
-    run(_watch(where, service, capability, as_json))
+    run(while_read(_watch(where, service, capability, as_json)))
 
 
 async def _watch(where: Where, service: str | None, capability: str | None, as_json: bool) -> None:
@@ -58,19 +72,21 @@ async def _watch(where: Where, service: str | None, capability: str | None, as_j
         services = () if service is None else (service,)
         poll = where.config.poll_interval
         async with registry.directory(*services, capability=capability, poll_interval=poll) as directory:
-            if not as_json:
-                show_rows([[Cell(title, "bold") for title in TITLES]], WIDTHS)
+            lines = None if as_json else Lines(COLUMNS)
             telling = asyncio.create_task(_tell_states(directory))
             try:
                 async for change in directory.changes():
-                    _show(change, as_json)
+                    _show(change, await _said(registry.broker, change), lines)
             finally:
                 telling.cancel()
                 await asyncio.gather(telling, return_exceptions=True)
 
 
 async def _tell_states(directory: Directory) -> None:
-    """Say when what is shown can no longer be relied on, and when it can again."""
+    """Say if nobody is there at first, when what is shown can no longer be relied on, and when it can again."""
+    await directory.loaded()
+    if not len(directory):
+        note(f"nobody is there yet of {str(directory).removeprefix('directory of ')}; who comes is shown here")
     before = directory.state
     while True:
         await asyncio.sleep(0.5)
@@ -82,19 +98,33 @@ async def _tell_states(directory: Directory) -> None:
         before = now
 
 
-def _show(change: Change, as_json: bool) -> None:
+async def _said(broker: Broker, change: Change) -> Event | None:
+    """The event that ended a life, where that is what changed and the log can be asked."""
+    departed = change.departed
+    if departed is None or change.after is not None:
+        return None
+    try:
+        raw = await broker.message_at(EVENTS, departed.revision)
+        event = decode_event(raw.data or b"") if raw is not None else None
+    except (BrokerUnavailable, BrokerRefused, Undecodable):
+        return None
+    return event if event is not None and event.term == departed.term else None
+
+
+def _show(change: Change, said: Event | None, lines: Lines | None) -> None:
     now = iso(time.time())
-    if as_json:
-        show_json_lines([{"time": now} | change_fields(change)])
+    if lines is None:
+        show_json_lines([{"time": now} | change_fields(change, said)])
         return
     one = change.instance
     state = condition(change.after) if change.after is not None else Cell("gone", "red")
     kind = Cell(change.kind, _STYLES[change.kind])
-    show_rows([[Cell(now), kind, Cell(one.service), Cell(one.id), state, Cell(_detail(change))]], WIDTHS)
+    lines.show([[Cell(now), kind, Cell(one.service), Cell(one.id), state, Cell(_detail(change, said))]])
 
 
-def change_fields(change: Change) -> dict[str, Any]:
-    """The fields of JSON of a change. `reason`: the type of the event that ended a life, "" if it did not end."""
+def change_fields(change: Change, said: Event | None) -> dict[str, Any]:
+    """The fields of JSON of a change. `reason`: the type of the event that ended a life, "" if it did not end;
+    `detail`: what that event, `said`, says."""
     one, departed = change.instance, change.departed
     return {
         "kind": change.kind,
@@ -102,6 +132,7 @@ def change_fields(change: Change) -> dict[str, Any]:
         "term": one.term,
         "revision": departed.revision if departed is not None else one.revision,
         "reason": _reason(change),
+        "detail": detail(said) if said is not None else "",
         "before": instance_fields(change.before) if change.before is not None else None,
         "after": instance_fields(change.after) if change.after is not None else None,
     }
@@ -111,9 +142,11 @@ def _reason(change: Change) -> str:
     return change.departed.reason if change.departed is not None and change.after is None else ""
 
 
-def _detail(change: Change) -> str:
+def _detail(change: Change, said: Event | None) -> str:
     if change.after is None:
-        return _reason(change)
+        by = f" by {author_of(said.by)}" if said is not None and said.by.kind == "operator" else ""
+        told = detail(said) if said is not None else ""
+        return f"{_reason(change)}{by}" + (f": {told}" if told else "")
     if change.before is None:
         return summary(change.after)
     return "; ".join(differences(change.before, change.after))

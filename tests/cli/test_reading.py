@@ -132,9 +132,39 @@ async def test_the_log_tells_everything_and_stumbles_over_nothing(adsum: Adsum, 
     assert types(await adsum.events("billing")) == ["registered"]
     lines = (await adsum("log")).out.splitlines()
     assert len(lines) == 7
-    assert lines[2].split()[4:6] == ["lapsed", "reaper:one"]
+    assert lines[2].split()[4:6] == ["lapsed", "reaper"]
     assert lines[2].endswith("silent 16.2s after heartbeat 7, ttl 15s")
     assert lines[3].split()[4] == "unreadable"
+
+
+async def test_of_a_service_that_is_not_there_a_note_is_all_that_is_printed(adsum: Adsum, fleet: None) -> None:
+    for command in (["log"], ["instances"], ["log", "--json"]):
+        result = await adsum(*command, "ordrs")
+        assert (result.code, result.out, result.err.count("\n")) == (0, "", 1)
+        assert result.err.endswith("in namespace default; did you mean orders?\n")
+
+
+async def test_following_a_log_that_says_nothing_yet(adsum: Adsum, broker: Broker) -> None:
+    follower = await adsum.start("log", "nosuch", "--follow")
+    await follower.says("the log says nothing of nosuch in namespace default yet")
+    assert follower.out == []
+    await put(broker, "nosuch", "a")
+    await follower.prints("registered")
+    assert follower.out[0].split()[:2] == ["SEQUENCE", "TIME"]
+
+
+async def test_a_pipe_gets_the_log_whole_with_its_columns_under_each_other(adsum: Adsum, broker: Broker) -> None:
+    long = "a" * 60
+    for service, id in (("x", "b"), (long, new_id())):
+        await put(broker, service, id)
+    assert (await adsum("deregister", "x", "b", "--reason", "wrong build " * 8)).code == 0
+    result = await adsum("log", env=adsum.env | {"COLUMNS": "40"})
+    title, *lines = result.out.splitlines()
+    assert len(lines) == 3
+    assert {line[title.index("DETAIL") - 2 : title.index("DETAIL")] for line in lines} == {"  "}
+    assert [line[title.index("DETAIL") :][:10] for line in lines] == ["10.0.0.9:8", "10.0.0.9:8", "wrong buil"]
+    assert [line[title.index("AUTHOR") :].split()[0].split(":")[0] for line in lines] == ["owner", "owner", "operator"]
+    assert result.err == ""
 
 
 async def test_following_the_log_tells_what_comes(adsum: Adsum, broker: Broker) -> None:

@@ -10,11 +10,16 @@ from typing import TypeAlias
 
 import pytest
 
-from adsum.clients.cli.output import fitting
+from adsum.clients.cli.log import COLUMNS
+from adsum.clients.cli.output import arrange, fitting
+from adsum.events.broker import Broker
+from adsum.events.description import Endpoint, describe
+from adsum.events.ids import new_id
 from tests.waiting import until
 
 from .programs import SCRIPTS, Adsum, children, free_port, types
 from .terminal import Terminal
+from .test_reading import put
 
 Opener: TypeAlias = Callable[..., Awaitable[Terminal]]
 
@@ -89,12 +94,30 @@ async def test_the_child_stays_in_the_wrappers_process_group(adsum: Adsum, termi
 
 
 async def test_following_commands_end_quietly_with_130(adsum: Adsum, terminal: Opener) -> None:
-    for command, ready in (("log", "SEQUENCE"), ("watch", "CHANGE")):
+    for command, ready in (("log", "the log says nothing"), ("watch", "nobody is there yet")):
         shown = await terminal(command, *(["--follow"] if command == "log" else []))
         await shown.shows(ready)
         shown.type("\x03")
         assert await shown.code() == 130
         assert "Traceback" not in shown.screen
+
+
+async def test_the_log_fits_into_80_columns(adsum: Adsum, terminal: Opener, broker: Broker) -> None:
+    said = describe([Endpoint(host="10.0.0.9", port=80)], metadata={f"key-{at}": "value" for at in range(9)})
+    id = new_id()
+    await put(broker, "web", id, said)
+    adsum.env["NO_COLOR"] = "1"
+    shown = await terminal("log", columns=80)
+    assert await shown.code() == 0
+    await shown.shows("ttl 15s")
+    lines = shown.screen.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert f"{id[:6]}…{id[-6:]}" in shown.screen
+    assert any(line.startswith("    10.0.0.9:80") for line in lines)
+    assert "adsum: too narrow for TIME and ID in full; | less -S shows all" in lines
+    wide = await terminal("log", columns=200)
+    assert await wide.code() == 0
+    await wide.shows(id)
 
 
 async def test_colour_only_in_a_terminal(adsum: Adsum, terminal: Opener) -> None:
@@ -115,3 +138,25 @@ def test_columns_are_left_out_from_the_right_until_the_rest_fits() -> None:
     assert fitting(range(6), widths, 70) == [0, 1, 2, 3, 4, 5]
     assert fitting(range(6), widths, 69) == [0, 1, 2, 3, 4]
     assert fitting(range(6), widths, 5) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("width", "shortened", "shown", "below"),
+    [
+        (None, [], [0, 1, 2, 3, 4, 5], False),
+        (147, [], [0, 1, 2, 3, 4, 5], False),
+        (146, [1], [0, 1, 2, 3, 4, 5], False),
+        (136, [1, 3], [0, 1, 2, 3, 4, 5], False),
+        (113, [1], [0, 1, 2, 3, 4, 5], True),
+        (82, [1, 3], [0, 1, 2, 3, 4, 5], True),
+        (81, [1, 3], [0, 1, 2, 3, 4], True),
+        (66, [1, 3], [0, 2, 3, 4], True),
+        (10, [1, 3], [0, 2, 3, 4], True),
+    ],
+)
+def test_a_narrow_terminal_shortens_then_moves_then_leaves_out(
+    width: int | None, shortened: list[int], shown: list[int], below: bool
+) -> None:
+    whole, short = [8, 24, 12, 36, 12, 13, 50], [8, 14, 12, 13, 12, 13, 50]
+    layout = arrange(COLUMNS, whole, short, width)
+    assert (sorted(layout.shortened), list(layout.shown), layout.below) == (shortened, shown, below)
