@@ -96,6 +96,8 @@ def register(ctx: click.Context, where: Where, /, **options: Any) -> int:
     goes on unregistered. When adsum itself is killed, so is COMMAND (on Linux, and unless it changed its user), and
     the entry lapses by itself.
 
+    `adsum log` tells why it left: "exit 3", "signal 9 (SIGKILL)", "stopped" (SIGTERM to adsum), "interrupted".
+
     Ends with COMMAND's exit code, 128 + n after signal n; 127 if there is no COMMAND, 126 if it cannot be run.
 
     \b

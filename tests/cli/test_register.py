@@ -217,7 +217,7 @@ async def test_a_port_that_is_taken_is_refused_before_the_program_starts(adsum: 
     assert await adsum.events() == []
 
 
-async def test_a_taken_port_may_be_shared_or_not_looked_at_or_another_machines(adsum: Adsum) -> None:
+async def test_a_taken_port_may_be_shared_or_not_looked_at(adsum: Adsum) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         for option in ("--port-shared", "--no-wait"):
