@@ -39,13 +39,15 @@ class WrongLastSequence(BrokerRefused):
 
 
 class Driver(Client):
-    """nats-py, but for five things, most of which left a process deaf that believed itself connected.
+    """nats-py, but for six things, most of which left a process deaf that believed itself connected.
 
     It closes for good when the server says an error to a connection that stands (its credentials expired or were taken
     back, too many connections): this one tries again, like after any other loss. The answer to a ping whose sender
     was cancelled or timed out ends its read loop: here it is let go. And a read loop that ends, for whatever reason,
     while the connection stands is a lost connection. And the socket of a handshake that failed is closed at once.
-    A message whose subject or headers it cannot read ends its read loop, and comes again: see `wire`.
+    A message whose subject or headers it cannot read ends its read loop, and comes again: see `wire`. And where an
+    attempt to reconnect fails in a way that the driver does not expect (a credentials file that is being written, a
+    socket that uvloop has closed), the task of it ends without a word: here the next attempt follows.
     """
 
     def __init__(self) -> None:
@@ -82,6 +84,26 @@ class Driver(Client):
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
+
+    async def _attempt_reconnect(self) -> None:
+        while not self.is_closed:
+            try:
+                await super()._attempt_reconnect()
+                return
+            except Exception as error:
+                log.debug("an attempt to reconnect broke off", exc_info=True)
+                self.give_up()
+                self._transport = None
+                self._status = Client.RECONNECTING
+                await self._error_cb(error)
+                await asyncio.sleep(self.options["reconnect_time_wait"])
+
+    def give_up(self) -> None:
+        """Drop the socket as it is, and what is unsent: closing it politely waits for a server that may stand still."""
+        self._pending, self._pending_data_size = [], 0
+        writer = getattr(self._transport, "_io_writer", None)  # a websocket has none
+        if writer is not None:
+            writer.transport.abort()
 
     async def _read_loop(self) -> None:
         await super()._read_loop()
@@ -176,6 +198,10 @@ def translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailab
         raise BrokerUnavailable(f"{doing}: {error}") from error
     except ODD_ANSWER as error:
         raise unanswered(f"{doing}: an answer that is none of the broker's: {error!r}") from error
+    except RuntimeError as error:
+        if "closed" not in str(error):  # uvloop's word for a socket that is gone before anybody noticed
+            raise
+        raise unanswered(f"{doing}: {error}") from error
 
 
 def sequence_of(acknowledged: asyncio.Future[Any], subject: str) -> asyncio.Future[int]:

@@ -1,0 +1,168 @@
+"""The end of a connection: whatever the loop and the state of the server, soon, without an error, with nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+from nats.aio.msg import Msg
+
+from adsum.events.broker import Broker, BrokerSettings
+from tests.servers import Server
+from tests.waiting import until
+
+MOST = 5.0
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+NOWHERE = "nats://127.0.0.1:9"
+
+
+async def _fill(broker: Broker) -> None:
+    """Publish more than the sockets take."""
+    for _ in range(200):
+        await asyncio.wait_for(broker.publish("greeting", b"x" * 100_000), 2)
+
+
+async def running(server: Server, broker: Broker) -> None:
+    """Nothing is wrong."""
+
+
+async def paused(server: Server, broker: Broker) -> None:
+    server.pause()
+
+
+async def paused_with_something_unsent(server: Server, broker: Broker) -> None:
+    server.pause()
+    with contextlib.suppress(Exception):  # whatever it is: the buffers are full now
+        await _fill(broker)
+
+
+async def paused_and_noticed(server: Server, broker: Broker) -> None:
+    server.pause()
+    await until(lambda: not broker.connected)
+
+
+async def killed(server: Server, broker: Broker) -> None:
+    await server.kill()
+
+
+async def killed_with_something_unsent(server: Server, broker: Broker) -> None:
+    await server.kill()
+    await broker.publish("greeting", b"hello")
+
+
+async def killed_and_noticed(server: Server, broker: Broker) -> None:
+    await server.kill()
+    await until(lambda: not broker.connected)
+    await broker.publish("greeting", b"hello")
+
+
+async def killed_and_tried_again(server: Server, broker: Broker) -> None:
+    await server.kill()
+    await until(lambda: "onnect" in broker.last_error)
+
+
+async def back_again(server: Server, broker: Broker) -> None:
+    await server.kill()
+    await server.start()
+    await until(lambda: broker.connects == 2)
+
+
+async def back_but_paused(server: Server, broker: Broker) -> None:
+    """The handshake of the reconnect waits for a server that stands still."""
+    await server.kill()
+    await server.start()
+    server.pause()
+    await until(lambda: not broker.connected)
+    await asyncio.sleep(1)
+
+
+STATES = [
+    running,
+    paused,
+    paused_with_something_unsent,
+    paused_and_noticed,
+    killed,
+    killed_with_something_unsent,
+    killed_and_noticed,
+    killed_and_tried_again,
+    back_again,
+    back_but_paused,
+]
+
+
+def run(loop: str, test: Callable[[], Awaitable[None]]) -> None:
+    """Run it on this kind of loop; fails if that was told of an error, or if tasks are left."""
+    told: list[object] = []
+
+    async def whole() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        await test()
+        await until(lambda: len(asyncio.all_tasks()) == 1, seconds=2)
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(whole())
+    assert not told
+
+
+async def closed(broker: Broker) -> None:
+    """Close it twice, and then once more at a time."""
+    began = time.monotonic()
+    await broker.close()
+    await broker.close()
+    await asyncio.gather(broker.close(), broker.close())
+    assert time.monotonic() - began < MOST
+    assert not broker.connected
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("state", STATES)
+def test_closing_a_connection_that_stood(
+    tmp_path: Path, loop: str, state: Callable[[Server, Broker], Awaitable[None]]
+) -> None:
+    async def hear(msg: Msg) -> None:
+        assert msg
+
+    async def test() -> None:
+        server = await Server(tmp_path / "server").start()
+        broker = Broker.open(BrokerSettings(url=server.url), "test", ping=0.5)
+        await broker.ready(10)
+        await broker.subscribe("greeting", hear)
+        await state(server, broker)
+        await closed(broker)
+        await server.stop()
+
+    run(loop, test)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("waited", [0, 0.01, 0.5, 1])
+@pytest.mark.parametrize("there", ["never", "paused", "running"])
+def test_closing_a_connection_that_never_stood(tmp_path: Path, loop: str, waited: float, there: str) -> None:
+    async def test() -> None:
+        server = await Server(tmp_path / "server").start()
+        if there == "paused":
+            server.pause()
+        broker = Broker.open(BrokerSettings(url=NOWHERE if there == "never" else server.url), "test")
+        await asyncio.sleep(waited)
+        await closed(broker)
+        await server.stop()
+
+    run(loop, test)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_several_at_once_on_one_server_that_stands_still(tmp_path: Path, loop: str) -> None:
+    async def test() -> None:
+        server = await Server(tmp_path / "server").start()
+        brokers = [Broker.open(BrokerSettings(url=server.url), "test") for _ in range(5)]
+        await asyncio.gather(*(broker.ready(10) for broker in brokers))
+        server.pause()
+        await asyncio.gather(*(closed(broker) for broker in brokers))
+        await server.stop()
+
+    run(loop, test)
