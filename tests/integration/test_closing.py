@@ -78,7 +78,7 @@ async def back_but_paused(server: Server, broker: Broker) -> None:
     await server.start()
     server.pause()
     await until(lambda: not broker.connected)
-    await asyncio.sleep(1)
+    await asyncio.sleep(1)  # longer than the wait between two tries: one is under way
 
 
 STATES = [
@@ -148,7 +148,7 @@ def test_closing_a_connection_that_never_stood(tmp_path: Path, loop: str, waited
         if there == "paused":
             server.pause()
         broker = Broker.open(BrokerSettings(url=NOWHERE if there == "never" else server.url), "test")
-        await asyncio.sleep(waited)
+        await asyncio.sleep(waited)  # the moment of closing is what the test varies
         await closed(broker)
         await server.stop()
 
