@@ -268,8 +268,9 @@ class Directory:
 
     async def _hear_service_mark(self, msg: Msg) -> None:
         mark = read(decode_service_mark, msg.subject, msg.data)
-        if mark is not None:
-            self._tell(self._census.service_mark(subjects.service_of_mark(msg.subject), mark, self._clock()))
+        service = subjects.service_of_mark(msg.subject)
+        if mark is not None and msg.subject == subjects.service_mark(self.namespace, service):
+            self._tell(self._census.service_mark(service, mark, self._clock()))
 
     def _hear_namespace_mark(self, mark: NamespaceMark) -> None:
         self._tell(self._census.namespace_mark(mark, self._clock()))

@@ -47,7 +47,7 @@ class Marks:
 
     async def _hear(self, msg: Msg) -> None:
         mark = read(decode_namespace_mark, msg.subject, msg.data)
-        if mark is None:
+        if mark is None or msg.subject != self._subject:  # a consumer of somebody else's delivers other subjects here
             return
         for listener in list(self._listeners.values()):
             listener(mark)

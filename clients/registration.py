@@ -15,7 +15,6 @@ from nats.aio.subscription import Subscription
 
 from adsum.events import subjects
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_topology
 from adsum.events.description import MAX_METADATA, Description, Endpoint, check_host, describe
 from adsum.events.errors import BrokerUnavailable, InvalidValue
 from adsum.events.lifecycle import Author, Health, Mode
@@ -28,7 +27,7 @@ from .errors import LifeEnded, Removed
 from .life import Standing
 from .marks import Marks
 from .reconciler import Reconciler
-from .states import read
+from .states import read_state
 
 __all__ = ["Registration", "RegistrationState"]
 
@@ -267,8 +266,8 @@ class Registration:
             self._hints = await self._broker.subscribe(subjects.change(self.key), self._hear)
 
     async def _hear(self, msg: Msg) -> None:
-        told = read(decode_topology, msg.subject, msg.data)
-        if told is not None:
+        told = read_state(msg.subject, msg.data)
+        if told is not None and told.key == self.key:
             self._reconciler.hint(told)
 
     def _complete(self, wanted: Standing) -> Standing:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import force_setattr
 
+from adsum.events import subjects
 from adsum.events.codec import decode_topology
 from adsum.events.errors import Undecodable
 from adsum.events.signals import Instance, Topology
@@ -33,8 +34,15 @@ def read(decode: Callable[[bytes], T], subject: str, data: bytes) -> T | None:
 
 
 def read_state(subject: str, data: bytes) -> Topology | None:
-    """The state or tombstone in a message; None, with a line in the log, if it cannot be read."""
+    """The state or tombstone in a message; None, with a line in the log, if it cannot be read.
+
+    Nor if it came on a subject that is not its own: who may speak where is decided by the subject, and what a consumer
+    of somebody else's delivers keeps the subject that it was stored under.
+    """
     told = read(decode_topology, subject, data)
+    if told is not None and subject not in (subjects.change(told.key), subjects.topology(told.key)):
+        log.warning("%s: skipped what tells of another instance, %s", subject, told.key)
+        return None
     if isinstance(told, Instance):
         for field in _SHARED:
             force_setattr(told, field, intern(getattr(told, field)))

@@ -11,9 +11,13 @@ from .errors import BrokerRefused, BrokerUnavailable
 from .outage import Outage
 from .reader import Message, ReaderLost, StreamReader
 
-__all__ = ["follow"]
+__all__ = ["StartAgain", "follow"]
 
 BATCH = 1000
+
+
+class StartAgain(Exception):
+    """Raised by `take`: what was known is to be read anew. No trouble, so nothing is said of it."""
 
 
 async def follow(
@@ -45,6 +49,8 @@ async def follow(
                 delays = backoff()
                 while True:
                     await take(await reader.batch(BATCH))
+        except StartAgain:
+            continue
         except (ReaderLost, BrokerUnavailable, BrokerRefused) as error:
             outage.goes_on(error)
         await asyncio.sleep(next(delays))

@@ -15,9 +15,9 @@ from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_heartbeat, decode_tick
 from adsum.events.errors import Undecodable
-from adsum.events.following import follow
+from adsum.events.following import StartAgain, follow
 from adsum.events.outage import Outage
-from adsum.events.reader import Message, ReaderLost
+from adsum.events.reader import Message
 from adsum.events.signals import Tick
 from adsum.events.streams import BEATS
 
@@ -75,7 +75,7 @@ class BeatReader:
     async def _read(self, messages: Sequence[Message]) -> None:
         if self._again:
             self.at_end = False
-            raise ReaderLost("going on from what the catalog holds")
+            raise StartAgain
         if not messages:
             self.at_end = True
         now = time.monotonic()
