@@ -119,6 +119,11 @@ class Running:
         await asyncio.gather(*self.readers, return_exceptions=True)
 
 
+def _hear_all() -> None:
+    """What runs these tests may ignore SIGHUP (nohup does), and what it ignores its children inherit."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 async def start(command: Sequence[str], env: dict[str, str], *, feed: bool = False, **options: Any) -> Running:
     """Start a program in the background; `feed`: its standard input waits for `Running.feed`."""
     process = await asyncio.create_subprocess_exec(
@@ -128,7 +133,7 @@ async def start(command: Sequence[str], env: dict[str, str], *, feed: bool = Fal
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=2**22,
-        **options,
+        **({"preexec_fn": _hear_all} | options),
     )
     running = Running(process)
     assert process.stdout is not None
