@@ -19,13 +19,14 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig, StreamInfo
 
-from .driver import Driver, JetStream, WrongLastSequence, heeding_cancellation, options, sequence_of, translated
-from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
+from .driver import Driver, JetStream, WrongLastSequence, options, sequence_of, translated
+from .errors import BrokerRefused, BrokerUnavailable, StreamMissing, Unacknowledged
 from .settings import DEFAULT_URL, BrokerSettings
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
 
 REQUEST_TIMEOUT = 5.0
+MISSING_TIMEOUT = 0.5
 
 log = logging.getLogger("adsum.broker")
 
@@ -137,10 +138,10 @@ class Broker:
     async def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription; harmless when the connection has gone."""
         try:
-            with heeding_cancellation():
+            with translated(f"unsubscribe from {subscription.subject}"):
                 await subscription.unsubscribe()
-        except (nats.errors.Error, OSError) as error:
-            log.debug("unsubscribe from %s: %s", subscription.subject, error)
+        except BrokerUnavailable as error:
+            log.debug("%s", error)
 
     async def flush(self) -> None:
         """Wait until the server has taken what was sent before. Raises BrokerUnavailable."""
@@ -164,7 +165,7 @@ class Broker:
         """Publish into a stream and wait for the acknowledgement: the sequence it was stored at.
 
         Raises WrongLastSequence if its condition did not hold, Unacknowledged if nobody answered (it may be stored
-        all the same), BrokerUnavailable if it was not sent or no leader took it, BrokerRefused.
+        all the same), BrokerUnavailable if it was not sent or no leader took it, StreamMissing, BrokerRefused.
         """
         if not self.connected:
             raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.shown}")
@@ -173,6 +174,9 @@ class Broker:
                 ack = await self._js.publish(subject, data, timeout=timeout, stream=stream, headers=dict(headers))
             except nats.errors.TimeoutError:
                 self._raise_refusal(subject)
+                raise
+            except nats.js.errors.NoStreamResponseError:
+                await self._raise_missing(stream, subject)
                 raise
             return int(ack.seq)
 
@@ -213,17 +217,17 @@ class Broker:
             await self._js.add_stream(config)
 
     async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
-        """Create a consumer."""
+        """Create a consumer. Raises StreamMissing, BrokerRefused, BrokerUnavailable."""
         with self._asked(f"read stream {stream}", stream):
             return await self._js.add_consumer(stream, config)
 
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer; harmless when it or the connection is gone (the broker then drops it by itself)."""
         try:
-            with heeding_cancellation():
+            with translated(f"delete consumer {consumer} of {stream}"):
                 await self._js.delete_consumer(stream, consumer)
-        except (nats.errors.Error, OSError) as error:
-            log.debug("delete consumer %s of %s: %s", consumer, stream, error)
+        except (BrokerUnavailable, BrokerRefused) as error:
+            log.debug("%s", error)
 
     # ---- life
 
@@ -295,6 +299,16 @@ class Broker:
         refusal = self._refusals.pop(subject.lower(), None)
         if refusal:
             raise BrokerRefused(f"publish to {subject}: {refusal}")
+
+    async def _raise_missing(self, stream: str, subject: str) -> None:
+        """Nobody takes a publish where there is no stream and where it has no leader; tell the one from the other."""
+        try:
+            async with asyncio.timeout(MISSING_TIMEOUT):
+                found = await self.stream_info(stream)
+        except (TimeoutError, BrokerUnavailable, BrokerRefused):
+            return
+        if found is None:
+            raise StreamMissing(f"publish to {subject}: there is no stream {stream}")
 
     @contextmanager
     def _asked(self, doing: str, stream: str) -> Iterator[None]:

@@ -21,7 +21,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg
 
-from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
+from .errors import BrokerRefused, BrokerUnavailable, StreamMissing, Unacknowledged
 from .settings import BrokerSettings, check_servers, readable, tls_context
 from .wire import Parser, headers_of, text_of
 
@@ -29,13 +29,15 @@ __all__ = ["Driver", "JetStream", "WrongLastSequence", "heeding_cancellation", "
 
 # What reading an answer raises that is none of the broker's: whoever hears a request can answer it.
 ODD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 
 log = logging.getLogger("adsum.broker")
 
 
 class WrongLastSequence(BrokerRefused):
     """A conditional publish was refused: another message came to that subject first."""
+
+
+_REFUSALS = {10059: StreamMissing, 10071: WrongLastSequence, 10164: WrongLastSequence}
 
 
 class Driver(Client):
@@ -92,7 +94,7 @@ class Driver(Client):
                 return
             except Exception as error:
                 log.debug("an attempt to reconnect broke off", exc_info=True)
-                self.give_up()
+                self._abort()
                 self._transport = None
                 self._status = Client.RECONNECTING
                 await self._error_cb(error)
@@ -101,6 +103,9 @@ class Driver(Client):
     def give_up(self) -> None:
         """Drop the socket as it is, and what is unsent: closing it politely waits for a server that may stand still."""
         self._pending, self._pending_data_size = [], 0
+        self._abort()
+
+    def _abort(self) -> None:
         writer = getattr(self._transport, "_io_writer", None)  # a websocket has none
         if writer is not None:
             writer.transport.abort()
@@ -192,8 +197,8 @@ def translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailab
         why = "no stream answers (no JetStream there, no adsumd yet, or no leader at the moment)"
         raise BrokerUnavailable(f"{doing}: {why}") from error
     except nats.js.errors.APIError as error:
-        wrong = error.err_code in _WRONG_LAST_SEQUENCE
-        raise (WrongLastSequence if wrong else BrokerRefused)(f"{doing}: {error.description}") from error
+        refused = _REFUSALS.get(error.err_code or 0, BrokerRefused)
+        raise refused(f"{doing}: {error.description}") from error
     except (nats.errors.Error, OSError) as error:
         raise BrokerUnavailable(f"{doing}: {error}") from error
     except ODD_ANSWER as error:

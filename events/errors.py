@@ -5,7 +5,8 @@
     ├── Undecodable             bytes on the bus that are none of our messages
     ├── BrokerUnavailable       the broker did not answer; the same call may work later
     │   └── Unacknowledged      a publish was sent and nobody said whether it was stored
-    ├── BrokerRefused           the broker answered no; the same call will be refused again
+    ├── BrokerRefused           the broker answered no; so it will until somebody changes something there
+    │   └── StreamMissing       there is no such stream
     └── StreamMismatch          a stream exists with other settings than the ones adsum needs
 
 `adsum.projector.errors` and `adsum.clients.errors` hang their own below the same root.
@@ -21,6 +22,7 @@ __all__ = [
     "BrokerUnavailable",
     "InvalidValue",
     "StreamMismatch",
+    "StreamMissing",
     "Unacknowledged",
     "Undecodable",
 ]
@@ -56,7 +58,14 @@ class Unacknowledged(BrokerUnavailable):
 
 
 class BrokerRefused(AdsumError):
-    """The broker answered no (permission, missing stream, limit). The same call will be refused again."""
+    """The broker answered no: a permission, a condition, a limit (consumers, storage, connections), no such stream.
+
+    The same call will be refused until that changes. A limit may pass by itself, the others need somebody's hand.
+    """
+
+
+class StreamMissing(BrokerRefused):
+    """There is no such stream: it was deleted, or not created yet."""
 
 
 class StreamMismatch(AdsumError):

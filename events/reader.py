@@ -82,9 +82,11 @@ class StreamReader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._consumer and self._broker.connected and kind is not ReaderLost:
-            await self._broker.delete_consumer(self._stream, self._consumer)
-        await self._leave()
+        try:
+            if self._consumer and self._broker.connected and kind is not ReaderLost:
+                await self._broker.delete_consumer(self._stream, self._consumer)
+        finally:
+            await self._leave()
 
     async def batch(self, most: int = 1000) -> list[Message]:
         """The next messages, at least one and at most `most`; waits for the first. Raises ReaderLost."""

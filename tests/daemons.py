@@ -13,7 +13,7 @@ from pathlib import Path
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology, encode
-from adsum.events.errors import Undecodable
+from adsum.events.errors import BrokerUnavailable, Undecodable
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Deregistered, Registered
 from adsum.events.log import last_word, say
@@ -155,9 +155,9 @@ class Service:
 
 
 async def topology(broker: Broker, key: Key) -> Topology | None:
-    """What ADSUM_TOPOLOGY holds of an instance; None also where that cannot be read."""
-    raw = await broker.last_message(TOPOLOGY, subjects.topology(key))
+    """What ADSUM_TOPOLOGY holds of an instance; None also where that cannot be read, or not now."""
     try:
+        raw = await broker.last_message(TOPOLOGY, subjects.topology(key))
         return decode_topology(raw.data or b"") if raw is not None else None
-    except Undecodable:
+    except (Undecodable, BrokerUnavailable):
         return None

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from nats.aio.msg import Msg
+from nats.js.api import ConsumerConfig, StreamConfig
 
 from adsum.events import subjects
 from adsum.events.broker import Broker, BrokerSettings, WrongLastSequence
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, StreamMissing
 from adsum.events.streams import BEATS, EVENTS, ensure_streams
 from tests.servers import Server
 from tests.unit.test_fold import KEY
@@ -209,6 +210,25 @@ async def test_what_is_not_there(broker: Broker) -> None:
         await broker.store(EVENTS, "nowhere", b"", {})
     with pytest.raises(BrokerRefused):
         await broker.store(BEATS, subjects.event(KEY), b"", {})
+
+
+async def test_a_stream_that_was_deleted_and_a_limit_that_passes_are_told_apart(broker: Broker) -> None:
+    config = ConsumerConfig(deliver_subject=broker.inbox(), inactive_threshold=30)
+    await broker.create_stream(StreamConfig(name="SMALL", subjects=["small"], max_consumers=1))
+    assert await broker.store("SMALL", "small", b"", {}) == 1
+    first = await broker.create_consumer("SMALL", config)
+    with pytest.raises(BrokerRefused, match="maximum consumers") as caught:
+        await broker.create_consumer("SMALL", config)
+    assert not isinstance(caught.value, StreamMissing)
+    await broker.delete_consumer("SMALL", str(first.name))
+    await broker.create_consumer("SMALL", config)  # the limit has passed
+
+    await broker._js.delete_stream("SMALL")
+    with pytest.raises(StreamMissing, match="read stream SMALL"):
+        await broker.create_consumer("SMALL", config)
+    with pytest.raises(StreamMissing, match="publish to small: there is no stream SMALL"):
+        await broker.store("SMALL", "small", b"", {})
+    assert broker.connected
 
 
 async def test_many_at_once_keep_their_order(broker: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -207,3 +208,54 @@ async def test_it_comes_back_when_its_access_does(started: Starter) -> None:
     await broker.flush()
     assert broker.connects == 2
     await broker.close()
+
+
+@pytest.mark.parametrize("junk", [b"junk\n", b"", b"\xff" * 60, b"-----BEGIN NATS USER JWT-----\n", b"SU" + b"A" * 56])
+@pytest.mark.parametrize("field", ["nkey", "credentials"])
+async def test_a_file_that_is_garbage_while_it_reconnects(
+    started: Starter, tmp_path: Path, field: str, junk: bytes
+) -> None:
+    """The driver alone ends its reconnecting without a word: whoever renews the file is never let in again."""
+    seed = nkeys.encode_seed(bytes(range(32)), nkeys.PREFIX_BYTE_USER)
+    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
+    by_nkey = f"authorization {{ users: [ {{ nkey: {public} }} ] }}"
+    file = tmp_path / "file"
+    file.write_bytes(seed)
+    server = await started(by_nkey if field == "nkey" else "")
+    broker = Broker.open(BrokerSettings(url=server.url, **{field: str(file)}), "test")
+    await broker.ready(10)
+
+    await server.kill()
+    await until(lambda: "onnect" in broker.last_error)
+    await broker.publish("greeting", b"unsent until it is let in again")
+    file.write_bytes(junk)
+    server.config = by_nkey
+    await server.start()
+    await until(lambda: bool(broker.last_error) and not re.search("onnect|EOF", broker.last_error))
+    assert not broker.connected
+    assert broker._client.pending_data_size > 0
+
+    await server.kill()
+    file.write_bytes(seed)
+    server.config = by_nkey if field == "nkey" else ""
+    await server.start()
+    await broker.ready(10)
+    await broker.flush()
+    assert broker.connects == 2
+    await broker.close()
+
+
+async def test_closing_while_the_file_is_garbage(started: Starter, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("junk\n")
+    server = await started("")
+    broker = Broker.open(BrokerSettings(url=server.url, credentials=str(tmp_path / "file")), "test")
+    await broker.ready(10)
+    await server.kill()
+    server.config = "authorization { users: [ { nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4 } ] }"
+    await server.start()
+    await until(lambda: bool(broker.last_error) and not re.search("onnect|EOF", broker.last_error))
+    task = broker._client._reconnection_task
+    assert task is not None
+    assert not task.done()
+    await broker.close()
+    await until(task.done)

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import uvloop
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
 from adsum.events.broker import Broker, BrokerSettings
+from adsum.events.errors import BrokerUnavailable
 from tests.servers import Server
 from tests.waiting import until
 
@@ -95,6 +97,10 @@ STATES = [
 ]
 
 
+async def hear(msg: Msg) -> None:
+    assert msg
+
+
 def run(loop: str, test: Callable[[], Awaitable[None]]) -> None:
     """Run it on this kind of loop; fails if that was told of an error, or if tasks are left."""
     told: list[object] = []
@@ -124,9 +130,6 @@ async def closed(broker: Broker) -> None:
 def test_closing_a_connection_that_stood(
     tmp_path: Path, loop: str, state: Callable[[Server, Broker], Awaitable[None]]
 ) -> None:
-    async def hear(msg: Msg) -> None:
-        assert msg
-
     async def test() -> None:
         server = await Server(tmp_path / "server").start()
         broker = Broker.open(BrokerSettings(url=server.url), "test", ping=0.5)
@@ -150,6 +153,36 @@ def test_closing_a_connection_that_never_stood(tmp_path: Path, loop: str, waited
         broker = Broker.open(BrokerSettings(url=NOWHERE if there == "never" else server.url), "test")
         await asyncio.sleep(waited)  # the moment of closing is what the test varies
         await closed(broker)
+        await server.stop()
+
+    run(loop, test)
+
+
+CALLS: list[Callable[[Broker, Subscription], Awaitable[object]]] = [
+    lambda broker, _: broker.publish("greeting", b"x" * 900_000),
+    lambda broker, _: broker.store("GREETINGS", "greeting", b"hello", {}, 0.5),
+    lambda broker, _: broker.flush(),
+    lambda broker, _: broker.stream_info("GREETINGS"),
+    lambda broker, subscription: broker.unsubscribe(subscription),
+    lambda broker, _: broker.delete_consumer("GREETINGS", "one"),
+]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_call_on_a_socket_that_has_just_gone_is_told_as_that(tmp_path: Path, loop: str) -> None:
+    """uvloop raises a RuntimeError there."""
+
+    async def test() -> None:
+        server = await Server(tmp_path / "server").start()
+        for call in CALLS:
+            broker = Broker.open(BrokerSettings(url=server.url), "test")
+            await broker.ready(10)
+            subscription = await broker.subscribe("greeting", hear)
+            broker._client._flusher_task.cancel()
+            broker._client._transport._io_writer.transport.abort()
+            with contextlib.suppress(BrokerUnavailable):
+                await call(broker, subscription)
+            await closed(broker)
         await server.stop()
 
     run(loop, test)
