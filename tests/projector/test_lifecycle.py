@@ -93,7 +93,7 @@ async def test_silence_makes_it_stale_then_gone_with_the_evidence(bus: Broker) -
     assert isinstance(expired, Expired)
     assert expired.by.kind == "reaper"
     assert (expired.evidence.counter, expired.evidence.ttl) == (1, TTL)
-    assert expired.evidence.silent > 2 * TTL
+    assert expired.evidence.silent >= 2 * TTL  # rounded to the millisecond
 
 
 async def test_a_stale_instance_that_is_heard_is_up_again(bus: Broker) -> None:
