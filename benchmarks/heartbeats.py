@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sqlite3
 import tempfile
 import time
@@ -19,13 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
-import uvloop
 
 from adsum.events.broker import Broker
 from adsum.events.settings import BrokerSettings
 from adsum.events.streams import EVENTS
 from benchmarks.fleet import Fleet
-from benchmarks.running import start
+from benchmarks.running import report, start
 
 CATCH_UP_LIMIT = 60.0
 
@@ -100,13 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        figures = runner.run(measure(given.instances, given.rate, given.seconds))
-    if given.json:
-        print(json.dumps(figures))
-        return
-    for name, figure in figures.items():
-        print(f"{name:28} {figure:,.3f}")
+    report(measure(given.instances, given.rate, given.seconds), given.json)
 
 
 if __name__ == "__main__":

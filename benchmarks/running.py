@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-__all__ = ["adsumd", "start"]
+import uvloop
+
+__all__ = ["adsumd", "report", "start"]
 
 
 async def start(folder: Path, *arguments: str) -> tuple[asyncio.subprocess.Process, str]:
@@ -42,3 +46,14 @@ async def adsumd(folder: Path, *arguments: str) -> AsyncIterator[str]:
     finally:
         process.terminate()
         await process.wait()
+
+
+def report(measuring: Coroutine[Any, Any, dict[str, float]], as_json: bool) -> None:
+    """Run a measurement under uvloop and print its figures, a line each or as one JSON object."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        figures = runner.run(measuring)
+    if as_json:
+        print(json.dumps(figures))
+        return
+    for name, figure in figures.items():
+        print(f"{name:28} {figure:,.3f}")

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import uvloop
-
 from adsum.clients import Directory, connect
 from benchmarks.fleet import Fleet
-from benchmarks.running import adsumd
+from benchmarks.running import adsumd, report
 
 SERVICE = "fleet"
 
@@ -78,13 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ttl", type=float, default=15)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        figures = runner.run(measure(given.instances, given.killed, given.ttl))
-    if given.json:
-        print(json.dumps(figures))
-        return
-    for name, figure in figures.items():
-        print(f"{name:28} {figure:,.3f}")
+    report(measure(given.instances, given.killed, given.ttl), given.json)
 
 
 if __name__ == "__main__":

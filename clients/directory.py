@@ -39,7 +39,6 @@ __all__ = ["Directory", "DirectoryState"]
 DirectoryState: TypeAlias = Literal["loading", "live", "stale"]
 STALE_AFTER = 7.0
 """Seconds without proof after which a directory says so: three rounds of marks and a little."""
-OUTAGE_LIMIT = 15.0
 SPREAD = 0.5
 """Seconds over which those who lost the same connection come back."""
 
@@ -78,7 +77,7 @@ class Directory:
         self._notice = Notice()
         self._spreads = _spreads()
         self._loaded_at = -math.inf
-        self._outage = Outage(log, str(self), OUTAGE_LIMIT)
+        self._outage = Outage(log, str(self))
         self._following: asyncio.Task[None] | None = None
         self._stack: AsyncExitStack | None = None
 

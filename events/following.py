@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from .backoff import backoff
 from .broker import Broker
-from .errors import BrokerRefused, BrokerUnavailable
+from .errors import BrokerRefused, BrokerUnavailable, StreamMissing
 from .outage import Outage
 from .reader import Message, ReaderLost, StreamReader
 
@@ -26,21 +26,19 @@ async def follow(
     take: Callable[[Sequence[Message]], Awaitable[None]],
     *,
     outage: Outage,
-    before: Callable[[], Awaitable[int]] | None = None,
-    filters: Sequence[str] = (),
+    before: Callable[[], Awaitable[int]],
 ) -> None:
     """Give every message of `stream` to `take`, in order and in batches, until cancelled.
 
-    `before` is awaited before each new reader and gives the sequence to begin at (without it: the beginning). An empty
+    `before` is awaited before each new reader and gives the sequence to begin at: 1 is the beginning. An empty
     batch tells once per reader that the end of what was stored has been reached. What the broker cannot or will not
     do now is tried again, spaced out, and told through `outage`. Errors of `take` and `before` go to the caller,
-    except ReaderLost, BrokerUnavailable and BrokerRefused.
+    except ReaderLost, BrokerUnavailable and BrokerRefused. Raises StreamMissing: no trying again brings a stream back.
     """
     delays = backoff()
     while True:
         try:
-            start = await before() if before is not None else 1
-            async with StreamReader(broker, stream, filters, start) as reader:
+            async with StreamReader(broker, stream, start=await before()) as reader:
                 while messages := await reader.to_end(BATCH):
                     await take(messages)
                     outage.over()
@@ -51,6 +49,8 @@ async def follow(
                     await take(await reader.batch(BATCH))
         except StartAgain:
             continue
+        except StreamMissing:
+            raise
         except (ReaderLost, BrokerUnavailable, BrokerRefused) as error:
             outage.goes_on(error)
         await asyncio.sleep(next(delays))

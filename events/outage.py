@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 __all__ = ["Outage"]
 
+ALARM_AFTER = 15.0
+"""Seconds: the default TTL, after which trouble may cost somebody's life."""
+
 
 class Outage:
     """What something that is tried again and again says of its failures.
@@ -17,7 +20,11 @@ class Outage:
     """
 
     def __init__(
-        self, log: logging.Logger, what: str, alarm_after: float, clock: Callable[[], float] = time.monotonic
+        self,
+        log: logging.Logger,
+        what: str,
+        alarm_after: float = ALARM_AFTER,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log, self._what, self._alarm_after, self._clock = log, what, alarm_after, clock
         self._since: float | None = None

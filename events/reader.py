@@ -106,11 +106,6 @@ class StreamReader:
             return batch
         return await self.batch(most)
 
-    @property
-    def waiting(self) -> int:
-        """How many messages have arrived and were not taken."""
-        return len(self._waiting)
-
     async def _drain(self, most: int) -> list[Message]:
         batch: list[Message] = []
         while self._waiting and len(batch) < most:
@@ -128,7 +123,7 @@ class StreamReader:
         if not msg.reply.startswith(_STORED):  # whatever a stored message holds, its reply subject is the broker's
             self._take_control(msg)
             return
-        _, _, sequence, delivered, nanoseconds, pending = _metadata(msg.reply)
+        sequence, delivered, nanoseconds, pending = _metadata(msg.reply)
         if delivered != self._delivered + 1:
             self._lose(f"message {delivered} came after {self._delivered}")
             return
@@ -183,13 +178,13 @@ class StreamReader:
         )
 
 
-def _metadata(reply: str) -> tuple[str, str, int, int, int, int]:
-    """(stream, consumer, stream sequence, consumer sequence, nanoseconds, pending) from the reply subject.
+def _metadata(reply: str) -> tuple[int, int, int, int]:
+    """(stream sequence, consumer sequence, nanoseconds, pending) from the reply subject.
 
     `$JS.ACK.<stream>.<consumer>.<tries>.<seq>.<delivered>.<time>.<pending>`, with domain and account before the
     stream where the broker has a JetStream domain.
     """
     tokens = reply.split(".")
     at = 2 if len(tokens) == 9 else 4
-    stream, consumer, _, sequence, delivered, nanoseconds, pending = tokens[at : at + 7]
-    return stream, consumer, int(sequence), int(delivered), int(nanoseconds), int(pending)
+    _stream, _consumer, _tries, sequence, delivered, nanoseconds, pending = tokens[at : at + 7]
+    return int(sequence), int(delivered), int(nanoseconds), int(pending)

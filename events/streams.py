@@ -22,7 +22,7 @@ from nats.js.api import (
 
 from . import subjects
 from .broker import Broker
-from .errors import AdsumError, BrokerRefused, StreamMismatch
+from .errors import AdsumError, StreamMismatch, StreamMissing
 from .ids import new_epoch
 
 __all__ = ["BEATS", "EVENTS", "TOPOLOGY", "compare", "definitions", "ensure_streams", "epoch_of_log", "read_epoch"]
@@ -115,10 +115,10 @@ async def ensure_streams(broker: Broker, replicas: int = 1, epochs_seen: tuple[s
 
 
 async def read_epoch(broker: Broker) -> str:
-    """The epoch of the log that is there now. Raises BrokerRefused if there is none."""
+    """The epoch of the log that is there now. Raises StreamMissing if there is none."""
     info = await broker.stream_info(EVENTS)
     if info is None:
-        raise BrokerRefused(f"stream {EVENTS} does not exist: no adsumd has run on this broker yet")
+        raise StreamMissing(f"stream {EVENTS} does not exist: no adsumd has run on this broker yet")
     return epoch_of_log(info)
 
 

@@ -69,8 +69,8 @@ class Announcer:
         self._ahead: set[Key] = set()
         self._delays = backoff(first=0.02)
         self._wake, self._whole = asyncio.Event(), asyncio.Event()
-        self._reading = Outage(log, "reading the topology", 15.0)
-        self._outage = Outage(log, "announcing", 15.0)
+        self._reading = Outage(log, "reading the topology")
+        self._outage = Outage(log, "announcing")
         self._now = asyncio.get_running_loop().time
         self.mirror = Mirror(epoch)
         self.complete = asyncio.Event()
@@ -226,7 +226,6 @@ class Announcer:
         """After a refusal or a silence: what does the subject hold now? (A tombstone may have aged out.)"""
         for key in keys:
             raw = await self._broker.last_message(TOPOLOGY, subjects.topology(key))
-            if raw is None:
-                self.mirror.forget(key)
-            else:
+            self.mirror.forget(key)  # also where a crash set the broker's sequences back: this look is the truth
+            if raw is not None:
                 self.mirror.saw(Message(raw.subject or "", raw.data or b"", raw.seq or 0, 0.0), self._now())

@@ -26,7 +26,6 @@ from .hearing import Hearing
 
 __all__ = ["BeatReader", "LastTick"]
 
-ALARM_AFTER = 15.0
 SWEEP_TICKS = 30
 TERM_LENGTH = 36
 
@@ -48,7 +47,7 @@ class BeatReader:
 
     def __init__(self, broker: Broker, on_tick: Callable[[], None]) -> None:
         self._broker, self._on_tick = broker, on_tick
-        self._outage = Outage(log, "reading the heartbeats", ALARM_AFTER)
+        self._outage = Outage(log, "reading the heartbeats")
         self._ticks = 0
         self.clock = ObservedClock()
         self.hearing = Hearing()

@@ -19,7 +19,7 @@ import msgspec
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology
-from adsum.events.errors import AdsumError, BrokerUnavailable, Undecodable
+from adsum.events.errors import AdsumError, BrokerUnavailable, StreamMissing, Undecodable
 from adsum.events.ids import new_id
 from adsum.events.outage import Outage
 from adsum.events.reader import StreamReader
@@ -89,7 +89,7 @@ class Daemon:
     def __init__(self, broker: Broker, catalog: Catalog, epoch: str, home: str, settings: BrokerSettings) -> None:
         self._broker, self._catalog, self._epoch, self._settings = broker, catalog, epoch, settings
         self._term: Term | None = None
-        self._away = Outage(log, f"not fit to lead: catalog {catalog.name}", 15.0)
+        self._away = Outage(log, f"not fit to lead: catalog {catalog.name}")
         self.beats = BeatReader(broker, self._ticked)
         self.projection = Projection(broker, catalog, epoch, self.beats)
         self.leader = Leader(broker, home, self.beats, self)
@@ -113,7 +113,8 @@ class Daemon:
     async def ready(self) -> bool:
         """Whether the fold stands at the log's end; a shared catalog, which only the leader folds, has to answer."""
         if not self._catalog.shared:
-            return await self.projection.writer.at_end()
+            writer = self.projection.writer
+            return writer.checkpoint.sequence >= await writer.log_end()
         try:
             await self._catalog.checkpoint()
         except CatalogUnavailable as error:
@@ -144,8 +145,6 @@ class Daemon:
         while True:
             await self.leader.elected.wait()
             shared = self._catalog.shared
-            if shared:  # what its predecessor suffered is not this term's trouble
-                self.projection = Projection(self._broker, self._catalog, self._epoch, self.beats)
             self._term = Term(
                 self._broker, self.projection, self._epoch, self.leader.me, self._verdict_connection, take_up=shared
             )
@@ -153,7 +152,7 @@ class Daemon:
                 await self._while_elected(self._term)
             finally:
                 self._term = None
-            if shared:
+            if shared:  # what this term suffered is not the next one's trouble
                 self.projection = Projection(self._broker, self._catalog, self._epoch, self.beats)
 
     async def _while_elected(self, term: Term) -> None:
@@ -170,7 +169,7 @@ class Daemon:
         if failure is None:
             return
         reason = first_error(failure)
-        if isinstance(reason, Refusal) or not isinstance(reason, AdsumError):
+        if isinstance(reason, Refusal | StreamMissing) or not isinstance(reason, AdsumError):
             raise failure
         log.warning("leading no more: %s", reason)
         self.leader.resign()

@@ -29,7 +29,6 @@ __all__ = ["RESIGNED", "TAKEOVER_AFTER", "Candidate", "Leader", "may_take"]
 TAKEOVER_AFTER = 5.0
 """Seconds without a tick after which another daemon may publish the next."""
 SEEK_INTERVAL = 0.25
-ALARM_AFTER = 15.0
 RESIGNED = ""
 """The leader that a tick names which gives the lease back."""
 
@@ -72,7 +71,7 @@ class Leader:
         self.me = f"{home}/{new_id()[-12:]}"
         self._home = home
         self._broker, self._beats, self._candidate = broker, beats, candidate
-        self._outage = Outage(log, "the lease", ALARM_AFTER)
+        self._outage = Outage(log, "the lease")
         self._number = 0
         self._sequence = 0
         self._resigning = False
@@ -93,7 +92,7 @@ class Leader:
                 interval = TICK_INTERVAL if self.elected.is_set() else SEEK_INTERVAL
                 await asyncio.sleep(max(0.05, interval - (time.monotonic() - began)))
         finally:
-            if self.elected.is_set():
+            if self.elected.is_set() or self._resigning:
                 await self._give_back()
 
     def resign(self) -> None:

@@ -15,7 +15,7 @@ from typing import NoReturn
 import msgspec
 
 from adsum.events.config import Config, load_config
-from adsum.events.errors import AdsumError, InvalidValue
+from adsum.events.errors import AdsumError, InvalidValue, StreamMissing
 from adsum.events.settings import BrokerSettings, check_servers
 
 from .daemon import Options, serve
@@ -139,7 +139,8 @@ async def _run(options: Options) -> int:
         error = first_error(failed)
         if not isinstance(error, AdsumError):
             raise
-        print(f"adsumd: {error}", file=sys.stderr)
+        remedy = "; start adsumd again, it makes the stream anew" if isinstance(error, StreamMissing) else ""
+        print(f"adsumd: {error}{remedy}", file=sys.stderr)
     return 1
 
 

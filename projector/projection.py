@@ -42,7 +42,7 @@ class Projection:
         self.writer = Writer(broker, catalog, epoch, self._committed)
         self.guard = Guard()
         self.announced = 0
-        self.outage = Outage(log, f"writing down heartbeats in {catalog.name}", 15.0)
+        self.outage = Outage(log, f"writing down heartbeats in {catalog.name}")
         self._generation = 0
         self._terms: dict[Key, str] = {}
         self._listener: Callable[[Batch], None] | None = None

@@ -25,7 +25,6 @@ from .record import Record
 
 __all__ = ["Writer"]
 
-ALARM_AFTER = 15.0
 LOOKS, LOOK_AGAIN = 4, 1.0
 _REMEDY = (
     "If the log is right, let the catalog be built anew: start adsumd with an empty database (--catalog). "
@@ -42,10 +41,9 @@ class Writer:
         self._broker, self._catalog, self._epoch, self._on_commit = broker, catalog, epoch, on_commit
         self.records: dict[Key, Record] = {}
         self.checkpoint = Checkpoint(epoch, 0, "")
-        self.outage = Outage(log, f"catalog {catalog.name}", ALARM_AFTER)
-        self._reading = Outage(log, "reading the log", ALARM_AFTER)
+        self.outage = Outage(log, f"catalog {catalog.name}")
+        self._reading = Outage(log, "reading the log")
         self._moved = asyncio.Event()
-        self._read_to_end = False
 
     async def load(self) -> None:
         """Take up what the catalog holds. Raises LogChanged if it was folded from another log, CatalogUnavailable."""
@@ -67,9 +65,6 @@ class Writer:
     async def _read(self, messages: Sequence[Message]) -> None:
         if messages:
             await self._take(messages)
-        else:
-            self._read_to_end = True
-            self._moved.set()
 
     async def verify(self) -> None:
         """Make sure that the log is the one the checkpoint was taken from. Raises LogChanged, BrokerUnavailable.
@@ -109,25 +104,21 @@ class Writer:
         return None
 
     async def reached(self, sequence: int) -> None:
-        """Wait until the fold stands at `sequence` or beyond, or has read a log to its end that ends before it.
-
-        (The last sequence of a log may hold nothing, where the disk was full.)
-        """
-        while self.checkpoint.sequence < sequence and not self._read_to_end:
+        """Wait until the fold stands at `sequence` or beyond."""
+        while self.checkpoint.sequence < sequence:
             self._moved.clear()
             await self._moved.wait()
 
-    async def at_end(self) -> bool:
-        """Whether the fold has taken all that the log holds. Raises BrokerUnavailable, BrokerRefused."""
-        info = await self._broker.stream_info(EVENTS)
-        if info is None or self.checkpoint.sequence >= info.state.last_seq:
-            return True
-        return self._read_to_end and await self._broker.message_at(EVENTS, info.state.last_seq) is None
-
     async def log_end(self) -> int:
-        """The last sequence of the log now. Raises BrokerUnavailable."""
+        """The sequence of the log's last event now, at least the checkpoint's. Raises BrokerUnavailable, BrokerRefused.
+
+        The last sequences of a log may hold nothing, where the disk was full: waiting for one would be for ever.
+        """
         info = await self._broker.stream_info(EVENTS)
-        return info.state.last_seq if info else 0
+        end = info.state.last_seq if info else 0
+        while end > self.checkpoint.sequence and await self._broker.message_at(EVENTS, end) is None:
+            end -= 1
+        return max(end, self.checkpoint.sequence)
 
     async def _take(self, messages: Sequence[Message], folded: Collection[str] = ()) -> None:
         """Fold and store, whole if the database takes it, else in halves down to the one message it refuses."""

@@ -12,7 +12,7 @@ import pytest
 
 from adsum.events.broker import Broker
 from adsum.events.settings import BrokerSettings
-from adsum.events.streams import ensure_streams
+from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, ensure_streams
 from adsum.projector.embedded import EmbeddedBroker
 from tests.daemons import AdsumDaemon, Service, adsumd, start_adsumd, topology
 from tests.making import key
@@ -206,3 +206,26 @@ async def test_an_unknown_broker_without_jetstream(tmp_path: Path) -> None:
     finally:
         process.kill()
         await process.wait()
+
+
+@pytest.mark.parametrize("stream", [BEATS, EVENTS, TOPOLOGY])
+async def test_a_stream_that_is_deleted_ends_the_daemon_with_a_reason(tmp_path: Path, stream: str) -> None:
+    """No trying again brings it back; a start does, and what it held of the living is told anew."""
+    service_id = key()
+    async with adsumd(tmp_path / "data", *FREE) as daemon:
+        broker = await connected(daemon.url)
+        await Service(broker, service_id, heartbeat=100, ttl=300).register()
+        await until(lambda: topology(broker, service_id))
+        await broker._js.delete_stream(stream)
+        assert await daemon.ended() == 1
+        [line] = [line for line in daemon.stderr.splitlines() if line.startswith("adsumd: ")]
+        assert stream in line
+        assert "Traceback" not in daemon.stderr
+        await broker.close()
+    if stream == EVENTS:  # the log itself: never made anew behind the back of a catalog
+        assert "epoch" in await refused(tmp_path / "data", *FREE)
+        return
+    async with adsumd(tmp_path / "data", *FREE) as daemon:
+        broker = await connected(daemon.url)
+        await until(lambda: topology(broker, service_id))
+        await broker.close()
