@@ -106,6 +106,11 @@ class StreamReader:
             return batch
         return await self.batch(most)
 
+    @property
+    def waiting(self) -> int:
+        """How many messages have arrived and were not taken; flow control bounds it."""
+        return len(self._waiting)
+
     async def _drain(self, most: int) -> list[Message]:
         batch: list[Message] = []
         while self._waiting and len(batch) < most:
