@@ -42,6 +42,8 @@ STALE_AFTER = 7.0
 SPREAD = 0.5
 """Seconds over which those who lost the same connection come back."""
 
+_REMEDY = "look at the broker and at adsumd (`adsum status`); till then it answers with the last that it knew"
+
 log = logging.getLogger("adsum.directory")
 
 
@@ -77,7 +79,7 @@ class Directory:
         self._notice = Notice()
         self._spreads = _spreads()
         self._loaded_at = -math.inf
-        self._outage = Outage(log, str(self))
+        self._outage = Outage(log, str(self), _REMEDY)
         self._following: asyncio.Task[None] | None = None
         self._stack: AsyncExitStack | None = None
 

@@ -55,6 +55,8 @@ GOODBYE_LIMIT = 4.0
 TROUBLE = (BrokerUnavailable, BrokerRefused, StreamMismatch, ReaderLost)
 """What the broker may do to whoever asks it; to be tried again."""
 
+_REMEDY = "look at the broker and at what it allows this user; it is tried for ever and needs no restart"
+
 log = logging.getLogger("adsum.registration")
 
 
@@ -96,7 +98,7 @@ class Reconciler:
         self._begin_after: int | None = None if given else 0
         self._look_due, self._epoch_due, self._read_due = given, True, False
         self._wake, self._leaving = asyncio.Event(), asyncio.Event()
-        self.outage = Outage(log, str(key), wanted.description.ttl)
+        self.outage = Outage(log, str(key), _REMEDY, wanted.description.ttl)
 
     @property
     def registered(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -21,12 +20,15 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig
 
 from .driver import Driver, JetStream, WrongLastSequence, options, sequence_of, translated
 from .errors import BrokerRefused, BrokerUnavailable, StreamMissing, Unacknowledged
+from .outage import Outage
 from .settings import DEFAULT_URL, BrokerSettings
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
 
 REQUEST_TIMEOUT = 5.0
 MISSING_TIMEOUT = 0.5
+
+_REMEDY = "start it, or mend the network to it; all goes on by itself once it answers"
 
 log = logging.getLogger("adsum.broker")
 
@@ -43,7 +45,7 @@ class Broker:
         self.name = name
         self.last_error = ""
         self.connects = 0
-        self.lost_at: float | None = time.monotonic()
+        self.outage = Outage(log, f"the broker at {settings.shown}", _REMEDY)
         self._options = options(settings, name, ping, keep_unsent)
         self._client = Driver()
         self._js = JetStream(self._client, timeout=REQUEST_TIMEOUT)
@@ -266,7 +268,7 @@ class Broker:
 
     async def _when_connected(self) -> None:
         self.connects += 1
-        self.lost_at = None
+        self.outage.over()
         self.last_error = ""
         self._refusals.clear()
         self._connected.set()
@@ -278,16 +280,17 @@ class Broker:
                 log.exception("a callback failed after the reconnect")
 
     async def _when_disconnected(self) -> None:
-        if self.lost_at is None and not self._closing:
-            self.lost_at = time.monotonic()
-            log.warning("lost the broker at %s, trying to reconnect", self.settings.shown)
+        if not self._closing:
+            self.outage.goes_on("the connection was lost")
         self._connected.clear()
 
     async def _when_error(self, error: Exception) -> None:
         """Never raises: the driver's read loop would end while the connection looks alive."""
         said = str(error) or type(error).__name__
         if said != self.last_error:
-            log.warning("broker %s: %s", self.settings.shown, said)
+            log.warning("the broker at %s: %s", self.settings.shown, said)
+        if not self.connected and not self._closing:
+            self.outage.goes_on(said)
         if isinstance(error, OSError) and "authorization" in self.last_error.lower():
             return  # only what follows from that: it closes the connection
         self.last_error = said

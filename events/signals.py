@@ -19,6 +19,7 @@ __all__ = [
     "ServiceMark",
     "Tick",
     "Topology",
+    "Trouble",
 ]
 
 Liveness: TypeAlias = Literal["up", "stale"]
@@ -30,11 +31,21 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False):
     counter: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a daemon keeps trying: for `lasted` seconds it has failed with `reason`. `remedy`: what to do."""
+
+    what: str
+    reason: str
+    lasted: float
+    remedy: str
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """The leader's lease, renewed about once a second, and what it last knew of itself.
 
     `revision` is the log sequence up to which it folded, `announced` up to which it told; `held` names services
-    ("namespace/service") whose mass expiry its guard holds back, at most the first 20.
+    ("namespace/service") whose mass expiry its guard holds back, at most the first 20. `rejected` counts what was set
+    aside of the log; `troubles` are those that last, also of the daemon that gives the lease back.
     """
 
     leader: str
@@ -42,6 +53,8 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     revision: int = 0
     announced: int = 0
     held: tuple[str, ...] = ()
+    rejected: int = 0
+    troubles: tuple[Trouble, ...] = ()
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="present", gc=False):

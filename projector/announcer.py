@@ -18,7 +18,7 @@ from adsum.events.codec import encode
 from adsum.events.errors import BrokerRefused, BrokerUnavailable
 from adsum.events.following import follow
 from adsum.events.names import Key
-from adsum.events.outage import Outage
+from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.reader import Message
 from adsum.events.signals import Departed, Instance, Topology
 from adsum.events.streams import TOMBSTONE_TTL, TOPOLOGY
@@ -69,12 +69,17 @@ class Announcer:
         self._ahead: set[Key] = set()
         self._delays = backoff(first=0.02)
         self._wake, self._whole = asyncio.Event(), asyncio.Event()
-        self._reading = Outage(log, "reading the topology")
-        self._outage = Outage(log, "announcing")
+        self._reading = Outage(log, "reading the topology", BROKER_REMEDY)
+        self._outage = Outage(log, "announcing", BROKER_REMEDY)
         self._now = asyncio.get_running_loop().time
         self.mirror = Mirror(epoch)
         self.complete = asyncio.Event()
         self.revision = 0
+
+    @property
+    def outages(self) -> tuple[Outage, ...]:
+        """All that may fail in it for a while."""
+        return self._outage, self._reading
 
     def committed(self, batch: Batch) -> None:
         """The writer stored a batch: what it changed is due."""

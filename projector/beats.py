@@ -16,7 +16,7 @@ from adsum.events.broker import Broker
 from adsum.events.codec import decode_heartbeat, decode_tick
 from adsum.events.errors import Undecodable
 from adsum.events.following import StartAgain, follow
-from adsum.events.outage import Outage
+from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.reader import Message
 from adsum.events.signals import Tick
 from adsum.events.streams import BEATS
@@ -47,7 +47,7 @@ class BeatReader:
 
     def __init__(self, broker: Broker, on_tick: Callable[[], None]) -> None:
         self._broker, self._on_tick = broker, on_tick
-        self._outage = Outage(log, "reading the heartbeats")
+        self.outage = Outage(log, "reading the heartbeats", BROKER_REMEDY)
         self._ticks = 0
         self.clock = ObservedClock()
         self.hearing = Hearing()
@@ -64,7 +64,7 @@ class BeatReader:
 
     async def run(self) -> None:
         """Follow the stream until cancelled."""
-        await follow(self._broker, BEATS, self._read, outage=self._outage, before=self._begin_anew)
+        await follow(self._broker, BEATS, self._read, outage=self.outage, before=self._begin_anew)
 
     async def _begin_anew(self) -> int:
         self.at_end = self._again = False

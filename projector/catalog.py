@@ -14,7 +14,10 @@ from adsum.events.names import Key
 from .fold import Batch
 from .record import Record
 
-__all__ = ["Catalog", "Checkpoint", "Heard", "Held", "Observations", "Observed"]
+__all__ = ["REMEDY", "Catalog", "Checkpoint", "Heard", "Held", "Observations", "Observed"]
+
+REMEDY = "start the database or mend what it names; nothing is lost, and all goes on by itself once it answers"
+"""What an operator does about a catalog that takes nothing."""
 
 
 class Checkpoint(NamedTuple):
@@ -86,6 +89,9 @@ class Catalog(Protocol):
 
     async def records(self) -> list[Record]:
         """All live records, ordered by key. Read the checkpoint before them: a later one may be past them."""
+
+    async def set_aside(self) -> int:
+        """How many messages of the log were set aside (`rejected`)."""
 
     async def folded(self, event_ids: Collection[str]) -> set[str]:
         """Those of these event ids that are in the catalog's events."""

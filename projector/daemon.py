@@ -28,7 +28,7 @@ from adsum.events.signals import Tick
 from adsum.events.streams import EVENTS, TOPOLOGY, ensure_streams
 
 from .beats import BeatReader
-from .catalog import Catalog
+from .catalog import REMEDY, Catalog
 from .databases import open_catalog
 from .embedded import EmbeddedBroker
 from .errors import BrokerFailed, CatalogUnavailable, Refusal, first_error
@@ -89,7 +89,7 @@ class Daemon:
     def __init__(self, broker: Broker, catalog: Catalog, epoch: str, home: str, settings: BrokerSettings) -> None:
         self._broker, self._catalog, self._epoch, self._settings = broker, catalog, epoch, settings
         self._term: Term | None = None
-        self._away = Outage(log, f"not fit to lead: catalog {catalog.name}")
+        self._away = Outage(log, f"not fit to lead: catalog {catalog.name}", REMEDY)
         self.beats = BeatReader(broker, self._ticked)
         self.projection = Projection(broker, catalog, epoch, self.beats)
         self.leader = Leader(broker, home, self.beats, self)
@@ -131,7 +131,14 @@ class Daemon:
             revision=self.projection.writer.checkpoint.sequence,
             announced=self.projection.announced,
             held=tuple(held[:HELD_TOLD]),
+            rejected=self.projection.writer.rejected,
+            troubles=tuple(trouble for outage in self._outages() if (trouble := outage.trouble) is not None),
         )
+
+    def _outages(self) -> tuple[Outage, ...]:
+        """All that may fail for a while; what concerns the catalog first."""
+        leading = self._term.outages if self._term is not None else ()
+        return (*self.projection.outages, self._away, self.beats.outage, *leading, self.leader.outage)
 
     def _ticked(self) -> None:
         if self._term is not None:

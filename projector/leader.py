@@ -17,7 +17,7 @@ from adsum.events.broker import Broker, WrongLastSequence
 from adsum.events.codec import decode_tick, encode
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
 from adsum.events.ids import new_id
-from adsum.events.outage import Outage
+from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.signals import Tick
 from adsum.events.streams import BEATS
 
@@ -71,7 +71,7 @@ class Leader:
         self.me = f"{home}/{new_id()[-12:]}"
         self._home = home
         self._broker, self._beats, self._candidate = broker, beats, candidate
-        self._outage = Outage(log, "the lease")
+        self.outage = Outage(log, "the lease", BROKER_REMEDY)
         self._number = 0
         self._sequence = 0
         self._resigning = False
@@ -86,9 +86,9 @@ class Leader:
                 began = time.monotonic()
                 try:
                     await (self._renew() if self.elected.is_set() else self._seek())
-                    self._outage.over()
+                    self.outage.over()
                 except (BrokerUnavailable, BrokerRefused) as error:
-                    self._outage.goes_on(error)
+                    self.outage.goes_on(error)
                 interval = TICK_INTERVAL if self.elected.is_set() else SEEK_INTERVAL
                 await asyncio.sleep(max(0.05, interval - (time.monotonic() - began)))
         finally:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from adsum.events.broker import Broker
+from adsum.events.outage import Outage
 
 from .announcer import Announcer
 from .marks import mark_round
@@ -40,6 +41,11 @@ class Term:
         """A tick was read."""
         if self._reaper is not None:
             self._reaper.ticked()
+
+    @property
+    def outages(self) -> tuple[Outage, ...]:
+        """All that may fail in it for a while."""
+        return self._announcer.outages
 
     async def run(self) -> None:
         """Lead: judge and announce once the fold has reached what is the log's end now."""

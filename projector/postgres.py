@@ -99,6 +99,11 @@ class PostgresCatalog:
             rows = await self._read(partial(_fetch, sql=_SQL.records))
             return await asyncio.to_thread(records_of, rows, datetime.timestamp)  # the loop goes on meanwhile
 
+    async def set_aside(self) -> int:
+        """How many messages of the log were set aside."""
+        ((count,),) = await self._read(partial(_fetch, sql=_SQL.set_aside))
+        return int(count)
+
     async def folded(self, event_ids: Collection[str]) -> set[str]:
         """Those of these event ids that are in the catalog's events."""
         rows = await self._read(partial(_fetch, sql=_SQL.folded, values=(list(event_ids),)))

@@ -16,7 +16,7 @@ from adsum.events.names import Key
 from adsum.events.outage import Outage
 
 from .beats import BeatReader
-from .catalog import Catalog, Observations
+from .catalog import REMEDY, Catalog, Observations
 from .errors import CatalogUnavailable, Fenced
 from .fold import Batch
 from .guard import Guard
@@ -42,7 +42,7 @@ class Projection:
         self.writer = Writer(broker, catalog, epoch, self._committed)
         self.guard = Guard()
         self.announced = 0
-        self.outage = Outage(log, f"writing down heartbeats in {catalog.name}")
+        self.outage = Outage(log, f"writing down heartbeats in {catalog.name}", REMEDY)
         self._generation = 0
         self._terms: dict[Key, str] = {}
         self._listener: Callable[[Batch], None] | None = None
@@ -51,6 +51,11 @@ class Projection:
     def trouble(self) -> float:
         """For how many seconds the catalog has not taken what it was given."""
         return max(self.writer.outage.lasted, self.outage.lasted)
+
+    @property
+    def outages(self) -> tuple[Outage, ...]:
+        """All that may fail in it for a while."""
+        return self.writer.outage, self.outage, self.writer.reading
 
     async def take_up(self) -> None:
         """Begin a generation and go on from what the catalog holds. Raises LogChanged, CatalogUnavailable."""

@@ -26,6 +26,7 @@ class Queries(NamedTuple):
     begin_checkpoint: str
     move_checkpoint: str
     records: str
+    set_aside: str
     folded: str
     departures: str
     insert_events: str

@@ -96,6 +96,11 @@ class SQLiteCatalog:
         """All live records, ordered by key."""
         return await self._read(_records)
 
+    async def set_aside(self) -> int:
+        """How many messages of the log were set aside."""
+        ((count,),) = await self._read(partial(_fetch, sql=_SQL.set_aside))
+        return int(count)
+
     async def folded(self, event_ids: Collection[str]) -> set[str]:
         """Those of these event ids that are in the catalog's events."""
         wanted = msgspec.json.encode(list(event_ids)).decode()

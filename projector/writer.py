@@ -14,11 +14,11 @@ from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.following import follow
 from adsum.events.names import Key
-from adsum.events.outage import Outage
+from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.reader import Message
 from adsum.events.streams import EVENTS, epoch_of_log
 
-from .catalog import Catalog, Checkpoint
+from .catalog import REMEDY, Catalog, Checkpoint
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, LogChanged
 from .fold import Batch, fold_batch, identify
 from .record import Record
@@ -35,14 +35,18 @@ log = logging.getLogger("adsum.writer")
 
 
 class Writer:
-    """Follows the log into a catalog. `records` are the live ones at `checkpoint`; `on_commit` hears of each batch."""
+    """Follows the log into a catalog. `records` are the live ones at `checkpoint`; `on_commit` hears of each batch.
+
+    `rejected` counts what was set aside.
+    """
 
     def __init__(self, broker: Broker, catalog: Catalog, epoch: str, on_commit: Callable[[Batch], None]) -> None:
         self._broker, self._catalog, self._epoch, self._on_commit = broker, catalog, epoch, on_commit
         self.records: dict[Key, Record] = {}
         self.checkpoint = Checkpoint(epoch, 0, "")
-        self.outage = Outage(log, f"catalog {catalog.name}")
-        self._reading = Outage(log, "reading the log")
+        self.rejected = 0
+        self.outage = Outage(log, f"catalog {catalog.name}", REMEDY)
+        self.reading = Outage(log, "reading the log", BROKER_REMEDY)
         self._moved = asyncio.Event()
 
     async def load(self) -> None:
@@ -53,10 +57,11 @@ class Writer:
         self.checkpoint = checkpoint
         await self.verify()
         self.records = {record.key: record for record in await self._catalog.records()}
+        self.rejected = await self._catalog.set_aside()
 
     async def run(self) -> None:
         """Follow the log until cancelled. Raises LogChanged, CheckpointMoved."""
-        await follow(self._broker, EVENTS, self._read, outage=self._reading, before=self._begin)
+        await follow(self._broker, EVENTS, self._read, outage=self.reading, before=self._begin)
 
     async def _begin(self) -> int:
         await self.verify()
@@ -176,6 +181,7 @@ class Writer:
                 self.records.pop(key, None)
             else:
                 self.records[key] = record
+        self.rejected += len(batch.rejected)
         for rejected in batch.rejected:
             log.warning("event %d is set aside: %s", rejected.message.sequence, rejected.reason)
         self._moved.set()

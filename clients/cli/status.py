@@ -16,7 +16,8 @@ from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_tick
 from adsum.events.errors import StreamMismatch, Undecodable
-from adsum.events.signals import Instance, Tick
+from adsum.events.outage import ALARM_AFTER
+from adsum.events.signals import Instance, Tick, Trouble
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, epoch_of_log
 
 from .listing import count
@@ -47,7 +48,7 @@ class StreamState(msgspec.Struct, frozen=True):
 
 class Lead(msgspec.Struct, frozen=True):
     """The leader as its last tick tells: `age` in seconds, `leads` whether it ticks now. `leader` is "" once the last
-    one gave the lease back."""
+    one gave the lease back. `rejected` counts what it set aside of the log."""
 
     leader: str
     age: float
@@ -56,13 +57,19 @@ class Lead(msgspec.Struct, frozen=True):
     revision: int
     announced: int
     held: tuple[str, ...]
+    rejected: int
 
 
 class Report(msgspec.Struct, frozen=True):
-    """All that `adsum status` tells; `lag` counts events of the log that were not folded at the last tick."""
+    """All that `adsum status` tells; `lag` counts events of the log that were not folded at the last tick.
+
+    `troubles` are those of the leader at its last tick, and copies of streams that are away; what has lasted too long
+    is among the `problems` too.
+    """
 
     working: bool
     problems: list[str]
+    troubles: list[Trouble]
     broker: dict[str, str]
     epoch: str | None
     streams: list[StreamState]
@@ -79,7 +86,7 @@ class Report(msgspec.Struct, frozen=True):
 def status(where: Where, as_json: bool) -> int:
     """The broker, the streams, the leading adsumd and how far it has read the log, and all namespaces.
 
-    Ends with 1 if a stream is missing or no adsumd leads, so it can serve as a check.
+    Ends with 1 if a stream is missing, no adsumd leads, or its trouble lasts, so it can serve as a check.
 
     \b
     Examples:
@@ -98,16 +105,18 @@ async def _look(where: Where) -> Report:
     async with reading(where) as broker:
         infos = {name: await broker.stream_info(name) for name in (EVENTS, BEATS, TOPOLOGY)}
         complete = None not in infos.values()
-        lead = await _lead(broker) if infos[BEATS] is not None else None
+        lead, troubles = await _lead(broker) if infos[BEATS] is not None else (None, [])
+        troubles += [trouble for info in infos.values() for trouble in _away(info)]
         events = infos[EVENTS]  # as it was before that tick, which is due to have folded it
         last = events.state.last_seq if events is not None else 0
         epoch, mismatch = _epoch(events)
         present = await snapshot(broker) if complete else []
         missing = [f"stream {name} is missing" for name, info in infos.items() if info is None]
-        problems = [*missing, *mismatch, *_faults(lead, complete)]
+        problems = [*missing, *mismatch, *_faults(lead, complete), *_lasting(troubles)]
         return Report(
             working=not problems,
             problems=problems,
+            troubles=troubles,
             broker={"url": broker.url, "version": broker.server_version},
             epoch=epoch,
             streams=[_state(name, info) for name, info in infos.items()],
@@ -118,8 +127,8 @@ async def _look(where: Where) -> Report:
         )
 
 
-async def _lead(broker: Broker) -> Lead | None:
-    """The leader, and whether its tick is renewed while we look: no clock is compared with another's."""
+async def _lead(broker: Broker) -> tuple[Lead | None, list[Trouble]]:
+    """The leader and its troubles, and whether its tick is renewed meanwhile: no clock is compared with another's."""
     began = time.monotonic()
     first = last = await broker.last_message(BEATS, subjects.TICK)
     while time.monotonic() - began < LEASE and not _leads(first, last):
@@ -127,11 +136,12 @@ async def _lead(broker: Broker) -> Lead | None:
         last = await broker.last_message(BEATS, subjects.TICK)
     tick = _tick(last)
     if last is None or tick is None:
-        return None
+        return None, []
     leads = _leads(first, last)
     seen = LEASE if _same(first, last) else 0.0
     age = 0.0 if leads or last.time is None else max(seen, time.time() - last.time.timestamp())
-    return Lead(tick.leader, round(age, 1), leads, tick.number, tick.revision, tick.announced, tick.held)
+    told = tick.number, tick.revision, tick.announced, tick.held, tick.rejected
+    return Lead(tick.leader, round(age, 1), leads, *told), list(tick.troubles) if leads or not tick.leader else []
 
 
 def _leads(first: RawStreamMsg | None, last: RawStreamMsg | None) -> bool:
@@ -174,6 +184,28 @@ def _faults(lead: Lead | None, complete: bool) -> list[str]:
     return []
 
 
+def _away(info: StreamInfo | None) -> Iterable[Trouble]:
+    """The copies of a stream that a cluster does not keep up now."""
+    replicas = (info.cluster.replicas if info is not None and info.cluster is not None else None) or []
+    for peer in replicas:
+        if peer.offline or not peer.current:
+            reason = f"the copy on {peer.name} is {'away' if peer.offline else 'behind'}"
+            yield Trouble(
+                what=f"stream {info.config.name}" if info is not None else "",
+                reason=reason,
+                lasted=round((peer.active or 0) / 1e9, 1),
+                remedy="look at that server: without most of the copies nothing can be stored",
+            )
+
+
+def _lasting(troubles: Iterable[Trouble]) -> list[str]:
+    return [_told(trouble) for trouble in troubles if trouble.lasted > ALARM_AFTER]
+
+
+def _told(trouble: Trouble) -> str:
+    return f"{trouble.what}: {trouble.reason}, for {trouble.lasted:.0f} s; {trouble.remedy}"
+
+
 def _state(name: str, info: StreamInfo | None) -> StreamState:
     if info is None:
         return StreamState(name)
@@ -204,6 +236,9 @@ def _show(report: Report) -> None:
         more = " and perhaps more" if len(lead.held) >= MOST_HELD else ""
         held = f"{', '.join(lead.held)}{more}: too many fell silent at once, expiry waits"
         facts.append(("held", Cell(held, "yellow")))
+    if lead is not None and lead.rejected:
+        facts.append(("set aside", Cell(f"{lead.rejected} messages of the log: see the table rejected", "yellow")))
+    facts += [("trouble", Cell(_told(one), "yellow")) for one in report.troubles if one.lasted <= ALARM_AFTER]
     facts += [("problem", Cell(problem, "red")) for problem in report.problems]
     Lines([Column("", least=9), Column("")]).show([Cell(name, "bold"), cell] for name, cell in facts)
     show_blank()

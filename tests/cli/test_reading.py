@@ -183,7 +183,7 @@ async def test_following_goes_on_when_the_broker_is_back(
     follower = await adsum.start("log", "--follow", "--json")
     await until(lambda: len(follower.out), lambda seen: seen == 1)
     await nats.stop()
-    await follower.says("lost the broker")
+    await follower.says("the connection was lost")
     again = await EmbeddedBroker.start(tmp_path / "broker", port=int(nats.url.rsplit(":", 1)[1]))
     try:
         await broker.ready(10)

@@ -101,6 +101,6 @@ async def test_it_says_when_nothing_proves_it_complete_any_more(served: Adsum) -
     await watcher.says("nobody is there yet")
     assert served.daemon is not None
     served.daemon.send(signal.SIGTERM)
-    await watcher.says("lost the broker")
+    await watcher.says("the connection was lost")
     await watcher.says("nothing proves any more that this is complete")
     assert watcher.process.returncode is None

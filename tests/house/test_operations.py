@@ -215,7 +215,7 @@ async def test_the_broker_is_down(tmp_path: Path) -> None:
             assert me.state == "registered"
             status = await adsum("status", "--timeout", "1s")
             assert (status.code, "no broker at" in status.err) == (3, True)
-            await until(lambda: "lost the broker at" in daemon.stderr)
+            await until(lambda: "the connection was lost" in daemon.stderr)
             async with (
                 registry.directory(wait=0.1) as unknown,
                 registry.register("orders", id="o-2", port=2, wait=0.1) as late,

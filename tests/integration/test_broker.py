@@ -65,7 +65,7 @@ async def test_what_it_knows_of_its_server(server: Server, opened: Opener) -> No
     assert broker.url == server.url
     await broker.ready(10)
     assert broker.connected
-    assert (broker.url, broker.local_host, broker.connects, broker.lost_at) == (server.url, "127.0.0.1", 1, None)
+    assert (broker.url, broker.local_host, broker.connects, broker.outage.lasted) == (server.url, "127.0.0.1", 1, 0.0)
     assert broker.server_version.startswith("2.")
 
 
@@ -93,7 +93,7 @@ async def test_it_survives_the_end_of_its_broker(server: Server, opened: Opener)
     await broker.subscribe("greeting", hear)
 
     await server.kill()
-    await until(lambda: broker.lost_at is not None and other.lost_at is not None)
+    await until(lambda: broker.outage.lasted and other.outage.lasted)
     assert not broker.connected
     with pytest.raises(BrokerUnavailable, match="not connected"):
         await broker.store(EVENTS, subjects.event(KEY), b"{}", {})
@@ -112,7 +112,7 @@ async def test_it_survives_the_end_of_its_broker(server: Server, opened: Opener)
     assert connects == [2]
     forget()
     forget()
-    assert (broker.connects, broker.lost_at) == (2, None)
+    assert (broker.connects, broker.outage.lasted) == (2, 0.0)
     assert await broker.store(EVENTS, subjects.event(KEY), b"{}", {}) == 1
 
 

@@ -19,7 +19,7 @@ from adsum.events.lifecycle import (
     Silence,
     Updated,
 )
-from adsum.events.signals import Departed, Heartbeat, Instance, NamespaceMark, ServiceMark, Tick
+from adsum.events.signals import Departed, Heartbeat, Instance, NamespaceMark, ServiceMark, Tick, Trouble
 
 TERM = "01970000-0000-7000-8000-000000000001"
 NEXT = "01970000-0000-7000-8000-000000000002"
@@ -86,13 +86,23 @@ PRESENT = Instance(
 DEPARTED = Departed(
     epoch=EPOCH, revision=18, namespace="default", service="orders", id="orders-1", term=TERM, reason="expired"
 )
+TROUBLE = Trouble(what="catalog x", reason="refused", lasted=2.5, remedy="start it")
 
 SAMPLES = {name: Sample(event, codec.decode_event) for name, event in EVENTS.items()} | {
     "present": Sample(PRESENT, codec.decode_topology),
     "departed": Sample(DEPARTED, codec.decode_topology),
     "heartbeat": Sample(Heartbeat(42), codec.decode_heartbeat),
-    "tick": Sample(
-        Tick(leader="adsumd-1", number=7, revision=17, announced=16, held=("default/orders",)), codec.decode_tick
+    "tick-2": Sample(
+        Tick(
+            leader="adsumd-1",
+            number=7,
+            revision=17,
+            announced=16,
+            held=("default/orders",),
+            rejected=3,
+            troubles=(TROUBLE,),
+        ),
+        codec.decode_tick,
     ),
     "service-mark": Sample(
         ServiceMark(epoch=EPOCH, round=3, revision=17, count=2, digest="00000000000000000000000000000abc"),
@@ -100,3 +110,9 @@ SAMPLES = {name: Sample(event, codec.decode_event) for name, event in EVENTS.ite
     ),
     "namespace-mark": Sample(NamespaceMark(epoch=EPOCH, round=3, revision=17), codec.decode_namespace_mark),
 }
+EARLIER = {
+    "tick": Sample(
+        Tick(leader="adsumd-1", number=7, revision=17, announced=16, held=("default/orders",)), codec.decode_tick
+    ),
+}
+"""What the golden files of earlier days hold, as it is read today."""

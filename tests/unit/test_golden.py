@@ -15,7 +15,7 @@ import pytest
 
 from adsum.events import codec, lifecycle, signals
 from adsum.events.errors import Undecodable
-from tests.unit.samples import PRESENT, SAMPLES
+from tests.unit.samples import EARLIER, PRESENT, SAMPLES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 every_sample = pytest.mark.parametrize("name", sorted(SAMPLES))
@@ -38,6 +38,11 @@ def test_encodes_to_exactly_these_bytes(name: str) -> None:
 @every_sample
 def test_is_read_back(name: str) -> None:
     assert SAMPLES[name].decode(golden(name)) == SAMPLES[name].message
+
+
+@pytest.mark.parametrize("name", sorted(EARLIER))
+def test_what_was_said_earlier_is_read_for_ever(name: str) -> None:
+    assert EARLIER[name].decode(golden(name)) == EARLIER[name].message
 
 
 @every_sample
@@ -78,7 +83,7 @@ def test_every_message_has_a_golden_file_and_every_file_is_read() -> None:
         signals.NamespaceMark,
     }
     assert {type(sample.message) for sample in SAMPLES.values()} == messages
-    assert {path.stem for path in GOLDEN.iterdir()} == set(SAMPLES)
+    assert {path.stem for path in GOLDEN.iterdir()} == {*SAMPLES, *EARLIER}
 
 
 def test_every_field_of_a_sample_says_something() -> None:

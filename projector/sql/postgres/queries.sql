@@ -25,6 +25,9 @@ SELECT namespace, service, instance, term, revision, last_sequence,
        liveness, health, mode, reason, registered_at, changed_at, description
 FROM instances ORDER BY namespace, service, instance;
 
+-- name: set_aside
+SELECT count(*) FROM rejected;
+
 -- name: folded
 SELECT event_id FROM events WHERE event_id = ANY ($1::text[]);
 

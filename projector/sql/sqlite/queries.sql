@@ -24,6 +24,9 @@ SELECT namespace, service, instance, term, revision, last_sequence,
        liveness, health, mode, reason, registered_at, changed_at, description
 FROM instances ORDER BY namespace, service, instance;
 
+-- name: set_aside
+SELECT count(*) FROM rejected;
+
 -- name: folded
 SELECT event_id FROM events WHERE event_id IN (SELECT value FROM json_each(?1));
 
