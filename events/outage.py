@@ -58,7 +58,7 @@ class Outage:
             self._log.warning("%s: %s; trying again. If it lasts: %s", self._what, reason, self._remedy)
         elif self._clock() - self._alarmed >= self._alarm_after:
             self._alarmed = self._clock()
-            self._log.error("%s: failing for %.0f s now: %s. %s", self._what, self.lasted, reason, self._remedy)
+            self._log.error("%s: failing for %.0f s now: %s; %s", self._what, self.lasted, reason, self._remedy)
 
     def over(self) -> None:
         """It works (again)."""

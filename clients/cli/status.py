@@ -15,7 +15,7 @@ from nats.js.api import RawStreamMsg, StreamInfo
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_tick
-from adsum.events.errors import StreamMismatch, Undecodable
+from adsum.events.errors import BrokerUnavailable, StreamMismatch, Undecodable
 from adsum.events.outage import ALARM_AFTER
 from adsum.events.signals import Instance, Tick, Trouble
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, epoch_of_log
@@ -103,28 +103,38 @@ def status(where: Where, as_json: bool) -> int:
 
 async def _look(where: Where) -> Report:
     async with reading(where) as broker:
-        infos = {name: await broker.stream_info(name) for name in (EVENTS, BEATS, TOPOLOGY)}
-        complete = None not in infos.values()
-        lead, troubles = await _lead(broker) if infos[BEATS] is not None else (None, [])
-        troubles += [trouble for info in infos.values() for trouble in _away(info)]
-        events = infos[EVENTS]  # as it was before that tick, which is due to have folded it
-        last = events.state.last_seq if events is not None else 0
-        epoch, mismatch = _epoch(events)
-        present = await snapshot(broker) if complete else []
-        missing = [f"stream {name} is missing" for name, info in infos.items() if info is None]
-        problems = [*missing, *mismatch, *_faults(lead, complete), *_lasting(troubles)]
-        return Report(
-            working=not problems,
-            problems=problems,
-            troubles=troubles,
-            broker={"url": broker.url, "version": broker.server_version},
-            epoch=epoch,
-            streams=[_state(name, info) for name, info in infos.items()],
-            leader=lead,
-            last_sequence=last,
-            lag=max(0, last - lead.revision) if lead is not None else None,
-            namespaces=[_namespace(name, list(members)) for name, members in _by_namespace(present)],
-        )
+        try:
+            return await _report(broker)
+        except BrokerUnavailable as error:
+            remedy = "its log says why; in a cluster most of the servers have to be up"
+            raise BrokerUnavailable(
+                f"the broker at {broker.url} is there and does not work: {error}; {remedy}"
+            ) from None
+
+
+async def _report(broker: Broker) -> Report:
+    infos = {name: await broker.stream_info(name) for name in (EVENTS, BEATS, TOPOLOGY)}
+    complete = None not in infos.values()
+    lead, troubles = await _lead(broker) if infos[BEATS] is not None else (None, [])
+    troubles += [trouble for info in infos.values() for trouble in _away(info)]
+    events = infos[EVENTS]  # as it was before that tick, which is due to have folded it
+    last = events.state.last_seq if events is not None else 0
+    epoch, mismatch = _epoch(events)
+    present = await snapshot(broker) if complete else []
+    missing = [f"stream {name} is missing" for name, info in infos.items() if info is None]
+    problems = [*missing, *mismatch, *_faults(lead, complete), *_lasting(troubles)]
+    return Report(
+        working=not problems,
+        problems=problems,
+        troubles=troubles,
+        broker={"url": broker.url, "version": broker.server_version},
+        epoch=epoch,
+        streams=[_state(name, info) for name, info in infos.items()],
+        leader=lead,
+        last_sequence=last,
+        lag=max(0, last - lead.revision) if lead is not None else None,
+        namespaces=[_namespace(name, list(members)) for name, members in _by_namespace(present)],
+    )
 
 
 async def _lead(broker: Broker) -> tuple[Lead | None, list[Trouble]]:
