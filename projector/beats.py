@@ -58,7 +58,7 @@ class BeatReader:
 
     def resume(self, clock: float, hearing: Hearing) -> None:
         """Go on from what was written down: another clock, other heard values, and all heartbeats read anew."""
-        self.clock = ObservedClock(clock)
+        self.clock = ObservedClock(clock, self.last_tick.read_at if self.last_tick is not None else None)
         self.hearing = hearing
         self._again = True
 

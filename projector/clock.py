@@ -15,11 +15,14 @@ _MOST = 2 * TICK_INTERVAL
 
 
 class ObservedClock:
-    """Seconds of observed time. `now` is always the reader's monotonic clock, in seconds."""
+    """Seconds of observed time. `now` is always the reader's monotonic clock, in seconds.
 
-    def __init__(self, value: float = 0.0) -> None:
+    `ticked`: when this reader read a tick before, None if it never did.
+    """
+
+    def __init__(self, value: float = 0.0, ticked: float | None = None) -> None:
         self.value = value
-        self._ticked: float | None = None
+        self._ticked = ticked
 
     def tick(self, now: float) -> None:
         """A tick was read."""

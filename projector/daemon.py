@@ -20,7 +20,6 @@ from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_topology
 from adsum.events.errors import AdsumError, BrokerUnavailable, StreamMissing, Undecodable
-from adsum.events.ids import new_id
 from adsum.events.outage import Outage
 from adsum.events.reader import StreamReader
 from adsum.events.settings import BrokerSettings
@@ -75,7 +74,7 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         stack.push_async_callback(catalog.close)
         await catalog.open()
         epoch = await _streams(broker, catalog, options.replicas)
-        home = new_id() if catalog.shared else daemon_id(folder)
+        home = daemon_id(folder)
         daemon = Daemon(broker, catalog, epoch, home, settings)
         async with asyncio.TaskGroup() as tasks:
             if embedded is not None:
@@ -141,6 +140,7 @@ class Daemon:
         return (*self.projection.outages, self._away, self.beats.outage, *leading, self.leader.outage)
 
     def _ticked(self) -> None:
+        self.projection.ticked()
         if self._term is not None:
             self._term.ticked()
 

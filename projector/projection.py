@@ -7,6 +7,7 @@ shared catalog only the leader has one, taken up from where its predecessor left
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -25,8 +26,8 @@ from .writer import Writer
 
 __all__ = ["Projection"]
 
-FLUSH_INTERVAL = 3.0
-"""Seconds between two times that clock and heard values are written down; grace after a restart is at most that."""
+FLUSH_INTERVAL = 1.0
+"""Seconds after which clock and heard values are written down also when no tick was read."""
 FLUSH_TOGETHER = 500
 """Heard values a transaction, so that no event waits long behind them."""
 LAST_FLUSH_LIMIT = 3.0
@@ -46,6 +47,7 @@ class Projection:
         self._generation = 0
         self._terms: dict[Key, str] = {}
         self._listener: Callable[[Batch], None] | None = None
+        self._ticked = asyncio.Event()
 
     @property
     def trouble(self) -> float:
@@ -76,6 +78,10 @@ class Projection:
             tasks.create_task(self.writer.run(), name="writer")
             tasks.create_task(self._flush_for_ever(), name="flush")
 
+    def ticked(self) -> None:
+        """A tick was read: the clock went on. It is written down, or who is killed every few seconds ages nobody."""
+        self._ticked.set()
+
     def listen(self, listener: Callable[[Batch], None] | None) -> None:
         """Tell `listener` of every batch from now on; None: nobody."""
         self._listener = listener
@@ -95,11 +101,17 @@ class Projection:
     async def _flush_for_ever(self) -> None:
         try:
             while True:
-                await asyncio.sleep(FLUSH_INTERVAL)
+                await self._next_tick()
                 await self.flush()
         except asyncio.CancelledError:
             await self._flush_at_last()
             raise
+
+    async def _next_tick(self) -> None:
+        self._ticked.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_INTERVAL):
+                await self._ticked.wait()
 
     async def _flush_at_last(self) -> None:
         try:

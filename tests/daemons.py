@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -74,9 +74,11 @@ class AdsumDaemon:
 
 
 @asynccontextmanager
-async def adsumd(folder: Path, *arguments: str, ready: bool = True) -> AsyncIterator[AdsumDaemon]:
+async def adsumd(
+    folder: Path, *arguments: str, ready: bool = True, env: Mapping[str, str] | None = None
+) -> AsyncIterator[AdsumDaemon]:
     """Run `adsumd --data FOLDER ARGUMENTS` for as long as the block lasts."""
-    daemon = await start_adsumd(folder, arguments)
+    daemon = await start_adsumd(folder, arguments, env)
     try:
         if ready:
             await daemon.ready()
@@ -85,7 +87,7 @@ async def adsumd(folder: Path, *arguments: str, ready: bool = True) -> AsyncIter
         await daemon.stop()
 
 
-async def start_adsumd(folder: Path, arguments: Sequence[str]) -> AdsumDaemon:
+async def start_adsumd(folder: Path, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> AdsumDaemon:
     """Start one without waiting for its line."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{folder.name}-{new_id()[-6:]}.log"
@@ -99,7 +101,7 @@ async def start_adsumd(folder: Path, arguments: Sequence[str]) -> AdsumDaemon:
             *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, "PYTHONWARNINGS": "error"},
+            env={**os.environ, "PYTHONWARNINGS": "error", **(env or {})},
         )
     return AdsumDaemon(process, log)
 

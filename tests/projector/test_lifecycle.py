@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -13,9 +12,7 @@ import pytest
 
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_event
-from adsum.events.ids import new_id
-from adsum.events.lifecycle import Author, Deregistered, Event, Expired, Lapsed, Registered, Resumed
-from adsum.events.log import last_word, say
+from adsum.events.lifecycle import Event, Expired, Lapsed, Registered, Resumed
 from adsum.events.names import Key
 from adsum.events.reader import StreamReader
 from adsum.events.signals import Departed, Instance, Topology
@@ -132,40 +129,6 @@ async def test_goodbye_and_the_next_life(bus: Broker) -> None:
     assert seen.revision == again
 
 
-async def test_a_word_about_an_old_life_does_nothing_and_does_not_keep_the_new_one_from_expiring(bus: Broker) -> None:
-    """An ineffective event is still the last on its subject: the verdict must be conditional on it, or never stand."""
-    service = Service(bus, key(), ttl=TTL)
-    await service.register()
-    old = service.term
-    revision = await service.register()
-    stray = Deregistered(id=new_id(), term=old, by=Author("owner"))
-    last = await last_word(bus, key())
-    assert last is not None
-    await say(bus, key(), stray, last.sequence)
-    await bus.store(EVENTS, f"adsum.v1.default.event.orders.{key().id}", b"unreadable", {})
-    seen = await until(lambda: topology(bus, key()), is_present)
-    assert seen is not None
-    assert (seen.revision, seen.term) == (revision, service.term)
-    await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed))
-
-
-async def test_the_beats_of_an_old_process_do_not_keep_the_new_life_up(bus: Broker) -> None:
-    """Fault 26, both ways."""
-    old, new = Service(bus, key(), ttl=TTL), Service(bus, key(), ttl=TTL)
-    await old.register()
-    await new.register()
-    async with old.beating():
-        await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed))
-    await old.register()
-    await new.register()
-    async with new.beating(), old.beating():
-        started = time.monotonic()
-        await until(lambda: time.monotonic() - started, lambda passed: passed > 3 * TTL)
-        seen = await topology(bus, key())
-    assert isinstance(seen, Instance)
-    assert (seen.term, seen.liveness) == (new.term, "up")
-
-
 async def test_a_restart_announces_nothing_that_did_not_change(tmp_path: Path) -> None:
     """Fault 9."""
     async with AsyncExitStack() as stack:
@@ -184,31 +147,6 @@ async def test_a_restart_announces_nothing_that_did_not_change(tmp_path: Path) -
         await Service(bus, key("late"), heartbeat=5, ttl=15).register()
         await until(lambda: topology(bus, key("late")))
         assert await topology_count(bus) == before + 1
-
-
-async def test_a_dead_instance_leaves_although_the_daemon_restarts_all_the_time(tmp_path: Path) -> None:
-    """Faults 1 and 6: nobody was there when it died, and grace is not renewed at each start."""
-    async with adsumd(tmp_path / "data", *FREE) as daemon:
-        bus = await connected(daemon.url)
-        service = Service(bus, key(), heartbeat=2, ttl=6)
-        await service.register()
-        await until(lambda: topology(bus, key()))
-        await bus.close()
-    started = time.monotonic()
-    for _ in range(20):
-        async with adsumd(tmp_path / "data", *FREE) as daemon:
-            bus = await connected(daemon.url)
-            await asyncio.wait([asyncio.create_task(_gone(bus))], timeout=3)
-            seen = await topology(bus, key())
-            await bus.close()
-        if isinstance(seen, Departed):
-            break
-    assert isinstance(seen, Departed)
-    assert time.monotonic() - started < 40
-
-
-async def _gone(bus: Broker) -> None:
-    await until(lambda: topology(bus, key()), lambda seen: isinstance(seen, Departed), seconds=2.5)
 
 
 async def test_a_paused_daemon_buries_nobody(daemon: AdsumDaemon, bus: Broker) -> None:

@@ -55,3 +55,12 @@ def test_what_the_readers_clock_shows_does_not_matter(gaps: list[float], origin:
         one.tick(now)
         other.tick(round(origin) + now)
     assert abs(one.value - other.value) < 1e-3 * (len(gaps) + 1)
+
+
+def test_a_reader_that_begins_a_clock_anew_counts_from_the_tick_that_it_read_before() -> None:
+    clock = ObservedClock(40.0, ticked=10.0)
+    clock.tick(11.0)
+    assert clock.value == 41.0
+    clock = ObservedClock(40.0, ticked=10.0)
+    clock.tick(99.0)
+    assert clock.value == 40.0 + 2 * TICK_INTERVAL
