@@ -30,7 +30,7 @@ from .beats import BeatReader
 from .catalog import REMEDY, Catalog
 from .databases import open_catalog
 from .embedded import EmbeddedBroker
-from .errors import BrokerFailed, CatalogUnavailable, Refusal, first_error
+from .errors import CatalogUnavailable, Refusal, first_error
 from .folder import daemon_id, data_folder
 from .leader import Leader
 from .leading import Term
@@ -75,18 +75,30 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         await catalog.open()
         epoch = await _streams(broker, catalog, options.replicas)
         home = daemon_id(folder)
-        daemon = Daemon(broker, catalog, epoch, home, settings)
+        daemon = Daemon(broker, catalog, epoch, home, settings, (embedded.outage,) if embedded is not None else ())
         async with asyncio.TaskGroup() as tasks:
             if embedded is not None:
-                tasks.create_task(_fail_with(embedded), name="embedded broker")
+                tasks.create_task(embedded.keep(), name="embedded broker")
             tasks.create_task(daemon.run(lambda revision: ready(_ready_line(broker, catalog, revision))), name="daemon")
 
 
 class Daemon:
-    """One daemon on one broker and one catalog. It is the Candidate of its Leader. `home`: see Leader."""
+    """One daemon on one broker and one catalog. It is the Candidate of its Leader. `home`: see Leader.
 
-    def __init__(self, broker: Broker, catalog: Catalog, epoch: str, home: str, settings: BrokerSettings) -> None:
+    `beside` is what may fail beside it for a while and is to be told in its ticks too.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        catalog: Catalog,
+        epoch: str,
+        home: str,
+        settings: BrokerSettings,
+        beside: tuple[Outage, ...] = (),
+    ) -> None:
         self._broker, self._catalog, self._epoch, self._settings = broker, catalog, epoch, settings
+        self._beside = beside
         self._term: Term | None = None
         self._away = Outage(log, f"not fit to lead: catalog {catalog.name}", REMEDY)
         self.beats = BeatReader(broker, self._ticked)
@@ -137,7 +149,7 @@ class Daemon:
     def _outages(self) -> tuple[Outage, ...]:
         """All that may fail for a while; what concerns the catalog first."""
         leading = self._term.outages if self._term is not None else ()
-        return (*self.projection.outages, self._away, self.beats.outage, *leading, self.leader.outage)
+        return (*self.projection.outages, self._away, *self._beside, self.beats.outage, *leading, self.leader.outage)
 
     def _ticked(self) -> None:
         self.projection.ticked()
@@ -193,11 +205,6 @@ async def _embedded(options: Options) -> AsyncIterator[EmbeddedBroker]:
         yield embedded
     finally:
         await embedded.stop()
-
-
-async def _fail_with(embedded: EmbeddedBroker) -> None:
-    code = await asyncio.shield(embedded.exited)
-    raise BrokerFailed(f"the embedded nats-server ended by itself (exit code {code})", "Start adsumd again.")
 
 
 async def _streams(broker: Broker, catalog: Catalog, replicas: int) -> str:

@@ -1,18 +1,26 @@
-"""The embedded broker: a nats-server from the wheel, as a child on loopback that never outlives the daemon."""
+"""The embedded broker: a nats-server from the wheel, as a child on loopback that never outlives the daemon.
+
+Where its disk was full it refuses for good to write to a stream, also when there is space again. So it is asked how it
+is (its own monitoring, on a loopback port of its choice), and started again where it lies once the disk takes writes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import shutil
 import signal
 import sys
 import sysconfig
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+
+from adsum.events.outage import Outage
 
 from .errors import BrokerFailed
 
@@ -20,13 +28,23 @@ __all__ = ["EmbeddedBroker", "die_with_parent"]
 
 START_LIMIT = 20.0
 STOP_LIMIT = 10.0
+LOOK_INTERVAL = 2.0
+LOOK_LIMIT = 2.0
+RESTART_AFTER = 5.0
+"""Seconds for which it refuses to store before it is started again, if the disk takes writes."""
+RESTART_PAUSE = 30.0
+PROBE = 1 << 20
+"""Bytes that the disk has to take before: it would come back to a disk that is still full."""
+_REMEDY = "make room on the disk of its data folder; it goes on by itself then"
 _CONFIG = """\
 # Written by adsumd at every start; changes here are lost.
 listen: {listen}
 server_name: adsum-embedded
+http: "127.0.0.1:-1"  # where adsumd asks how it is
 jetstream {{
   store_dir: {store}
   sync_interval: always  # an event is on disk when it is acknowledged
+  max_file_store: 1EB  # the disk is the limit: by default it refuses at three quarters of what was free at its start
 }}
 ports_file_dir: {ports}
 log_file: {log}
@@ -35,57 +53,157 @@ logfile_max_num: 2
 """
 
 
-class EmbeddedBroker:
-    """A running nats-server. `url` is where it listens; `exited` is done once it has ended, for whatever reason."""
+log = logging.getLogger("adsum.embedded")
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
-        self.url = url
-        self.pid = process.pid
-        self._process = process
-        self.exited: asyncio.Task[int] = asyncio.create_task(process.wait(), name="embedded broker")
+
+class _Listening(msgspec.Struct):
+    """The file in which the server says where it listens."""
+
+    nats: list[str]
+    monitoring: list[str]
+
+
+class _Health(msgspec.Struct):
+    """What it answers to `/healthz`."""
+
+    status: str
+    error: str = ""
+
+
+class EmbeddedBroker:
+    """A running nats-server. `url` is where it listens, also after a restart; `outage` tells that it stores nothing."""
+
+    def __init__(self, data: Path, process: asyncio.subprocess.Process, listening: _Listening) -> None:
+        self.url = listening.nats[0]
+        self.outage = Outage(log, "the embedded broker", _REMEDY)
+        self._data = data
+        self._begin(process, listening)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     @classmethod
     async def start(cls, data: Path, host: str = "127.0.0.1", port: int = 4222) -> EmbeddedBroker:
         """Start it with its storage in `data`; port 0 takes a free one. Raises BrokerFailed with its own last words."""
-        folder = data / "nats"
-        ports = folder / "ports"
-        log = folder / "nats-server.log"
-        shutil.rmtree(ports, ignore_errors=True)
-        ports.mkdir(parents=True)
-        log.unlink(missing_ok=True)
-        config = folder / "nats-server.conf"
-        listen = f"[{host}]:{port or -1}" if ":" in host else f"{host}:{port or -1}"
-        quoted = {"store": folder / "store", "ports": ports, "log": log}
-        config.write_text(
-            _CONFIG.format(
-                listen=_quote(listen), **{name: _quote(str(path.resolve())) for name, path in quoted.items()}
-            )
-        )
-        process = await asyncio.create_subprocess_exec(
-            _binary(),
-            "-c",
-            str(config),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            preexec_fn=die_with_parent(signal.SIGKILL),
-        )
-        try:
-            return cls(process, await _wait_for_port(process, ports, log))
-        except BaseException:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-            raise
+        return cls(data, *await _launch(data, host, port))
+
+    async def keep(self) -> None:
+        """Start it again whenever it stores nothing although its disk takes writes. Raises BrokerFailed if it ends."""
+        restarted = -RESTART_PAUSE
+        while True:
+            await asyncio.wait([self._exited], timeout=LOOK_INTERVAL)
+            if self._exited.done():
+                code = self._exited.result()
+                raise BrokerFailed(
+                    f"the embedded nats-server ended by itself (exit code {code})", "Start adsumd again."
+                )
+            self._note(await _refusal(self._health))
+            due = self.outage.lasted > RESTART_AFTER and time.monotonic() - restarted > RESTART_PAUSE
+            if due and await asyncio.to_thread(_takes_writes, self._data / "nats" / "store"):
+                restarted = time.monotonic()
+                await self._restart()
 
     async def stop(self) -> None:
         """End it politely, by force once STOP_LIMIT has passed. Idempotent."""
         if self._process.returncode is None:
             self._process.terminate()
-            await asyncio.wait([self.exited], timeout=STOP_LIMIT)
+            await asyncio.wait([self._exited], timeout=STOP_LIMIT)
         if self._process.returncode is None:
             self._process.kill()
-        await self.exited
+        await self._exited
+
+    async def _restart(self) -> None:
+        log.warning("the embedded broker still stores nothing though its disk takes writes: starting it again")
+        await self.stop()
+        host, _, port = self.url.removeprefix("nats://").rpartition(":")
+        self._begin(*await _launch(self._data, host.strip("[]"), int(port)))
+
+    def _begin(self, process: asyncio.subprocess.Process, listening: _Listening) -> None:
+        self._process, self._health = process, listening.monitoring[0]
+        self._exited: asyncio.Task[int] = asyncio.create_task(process.wait(), name="embedded broker: exit")
+
+    def _note(self, refusal: str | None) -> None:
+        """What it says of itself; where it does not answer, nothing is known."""
+        if refusal:
+            self.outage.goes_on(refusal)
+        elif refusal is not None:
+            self.outage.over()
+
+
+async def _launch(data: Path, host: str, port: int) -> tuple[asyncio.subprocess.Process, _Listening]:
+    folder = data / "nats"
+    try:
+        config = _prepare(folder, host, port)
+    except OSError as error:
+        what = f"the folder of the embedded broker cannot be written: {error}"
+        raise BrokerFailed(what, "Make room on its disk, and let this user write there.") from None
+    process = await asyncio.create_subprocess_exec(
+        _binary(),
+        "-c",
+        str(config),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        preexec_fn=die_with_parent(signal.SIGKILL),
+    )
+    try:
+        return process, await _wait_for_ports(process, folder)
+    except BaseException:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        raise
+
+
+def _prepare(folder: Path, host: str, port: int) -> Path:
+    """An empty folder for its ports file, no log of an earlier run, and its configuration, which is given back."""
+    ports, log_file, config = folder / "ports", folder / "nats-server.log", folder / "nats-server.conf"
+    shutil.rmtree(ports, ignore_errors=True)
+    ports.mkdir(parents=True)
+    (folder / "store").mkdir(exist_ok=True)
+    log_file.unlink(missing_ok=True)
+    listen = f"[{host}]:{port or -1}" if ":" in host else f"{host}:{port or -1}"
+    quoted = {"store": folder / "store", "ports": ports, "log": log_file}
+    config.write_text(
+        _CONFIG.format(listen=_quote(listen), **{name: _quote(str(path.resolve())) for name, path in quoted.items()})
+    )
+    return config
+
+
+async def _refusal(monitoring: str) -> str | None:
+    """Why it cannot store, in its own words; "" if it can, None if it does not answer."""
+    host, _, port = monitoring.removeprefix("http://").rpartition(":")
+    try:
+        async with asyncio.timeout(LOOK_LIMIT):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(f"GET /healthz HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                answer = await reader.read(65536)
+                while rest := await reader.read(65536):
+                    answer += rest
+            finally:
+                writer.close()
+        health = msgspec.json.decode(answer.partition(b"\r\n\r\n")[2], type=_Health)
+    except (OSError, TimeoutError, msgspec.MsgspecError):
+        return None
+    return "" if health.status == "ok" else health.error or health.status
+
+
+def _takes_writes(folder: Path) -> bool:
+    """Whether the disk takes what is written; a quota or a right that is missing is no other fault than no space."""
+    probe = folder / "probe"
+    try:
+        with probe.open("wb") as file:
+            file.write(b"\0" * PROBE)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+    return True
 
 
 def die_with_parent(sent: signal.Signals) -> Callable[[], None]:
@@ -119,24 +237,23 @@ def _binary() -> str:
     return found
 
 
-async def _wait_for_port(process: asyncio.subprocess.Process, ports: Path, log: Path) -> str:
-    """The URL from the ports file that the server writes once it listens."""
-    file = ports / f"nats-server_{process.pid}.ports"
+async def _wait_for_ports(process: asyncio.subprocess.Process, folder: Path) -> _Listening:
+    """What is in the ports file that the server writes once it listens."""
+    file, log_file = folder / "ports" / f"nats-server_{process.pid}.ports", folder / "nats-server.log"
     deadline = asyncio.get_running_loop().time() + START_LIMIT
     while asyncio.get_running_loop().time() < deadline:
         if process.returncode is not None:
-            raise BrokerFailed(f"nats-server did not start: {_last_words(log)}", _remedy(_last_words(log)))
+            raise BrokerFailed(f"nats-server did not start: {_last_words(log_file)}", _remedy(_last_words(log_file)))
         try:
-            listening = msgspec.json.decode(file.read_bytes(), type=dict[str, list[str]])
-            return listening["nats"][0]
-        except (OSError, msgspec.DecodeError, KeyError):
+            return msgspec.json.decode(file.read_bytes(), type=_Listening)
+        except (OSError, msgspec.DecodeError):
             await asyncio.sleep(0.01)
-    raise BrokerFailed(f"nats-server did not listen within {START_LIMIT:g} s", f"Its log is {log}.")
+    raise BrokerFailed(f"nats-server did not listen within {START_LIMIT:g} s", f"Its log is {log_file}.")
 
 
-def _last_words(log: Path) -> str:
+def _last_words(log_file: Path) -> str:
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = log_file.read_text(errors="replace").splitlines()
     except OSError:
         return "it said nothing"
     telling = [line for line in lines if "[FTL]" in line or "[ERR]" in line] or lines

@@ -39,9 +39,11 @@ def daemon_id(data: Path) -> str:
     """
     file = data / "daemon-id"
     try:
-        if not file.exists():
-            file.write_text(f"{new_id()}\n")
-        return f"{socket.gethostname()}-{file.read_text().strip()}"
+        name = file.read_text().strip() if file.exists() else ""
+        if not name:  # also where a full disk left the file empty: that name would be everybody's
+            name = new_id()
+            file.write_text(f"{name}\n")
+        return f"{socket.gethostname()}-{name}"
     except OSError as error:
         what = f"the data folder {data} cannot be written: {error.strerror}"
         raise Refusal(what, "Let this user write there, or name another with --data DIR.") from None
