@@ -79,7 +79,7 @@ async def postgres_on_a_small_disk(server: PostgresServer) -> AsyncIterator[Full
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-async def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FullCatalog]:
+async def full_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FullCatalog]:
     """A catalog that can be made full."""
     if request.param == "sqlite":
         async with sqlite_on_a_small_disk(tmp_path) as made:
@@ -96,22 +96,22 @@ async def register_large(bus: Broker, name: str) -> None:
     await service.register()
 
 
-async def test_the_catalogs_disk_is_full(tmp_path: Path, nats: EmbeddedBroker, catalog: FullCatalog) -> None:
+async def test_the_catalogs_disk_is_full(tmp_path: Path, nats: EmbeddedBroker, full_catalog: FullCatalog) -> None:
     """The log waits: whatever is registered meanwhile is acknowledged, and folded in order once there is room."""
     bus = await connected(nats.url)
-    async with adsumd(tmp_path / "data", "--nats", nats.url, "--catalog", catalog.dsn) as daemon:
+    async with adsumd(tmp_path / "data", "--nats", nats.url, "--catalog", full_catalog.dsn) as daemon:
         await register_large(bus, "before")
         await until(lambda: topology(bus, key("before")))
-        catalog.disk.fill()
+        full_catalog.disk.fill()
         for n in range(MANY):
             await register_large(bus, f"while-{n}")
         await until(lambda: "trying again" in daemon.stderr, seconds=30)
         assert "full" in daemon.stderr or NO_ROOM in daemon.stderr
         assert await topology(bus, key(f"while-{MANY - 1}")) is None
-        catalog.disk.empty()
+        full_catalog.disk.empty()
         seen = await until(lambda: topology(bus, key(f"while-{MANY - 1}")), seconds=60)
         assert isinstance(seen, Instance)
-        assert await catalog.folded() == [(n, "registered") for n in range(1, MANY + 2)]
+        assert await full_catalog.folded() == [(n, "registered") for n in range(1, MANY + 2)]
         assert "set aside" not in daemon.stderr
         assert "Traceback" not in daemon.stderr
     await bus.close()
