@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.databases import empty_postgres, postgres, postgres_server
@@ -10,6 +12,15 @@ __all__ = ["empty_postgres", "postgres", "postgres_server"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def catalog(request: pytest.FixtureRequest) -> tuple[str, ...]:
+def dsn(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The DSN of a new catalog of either dialect."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'catalog.db'}"
+    server: str = request.getfixturevalue("postgres")
+    return server
+
+
+@pytest.fixture
+def catalog(dsn: str) -> tuple[str, ...]:
     """Options of adsumd for a new catalog of either dialect."""
-    return () if request.param == "sqlite" else ("--catalog", request.getfixturevalue("postgres"))
+    return "--catalog", dsn
