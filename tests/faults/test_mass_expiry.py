@@ -20,14 +20,14 @@ from tests.making import key
 from tests.observing import fleet, last_tick, verdicts_on
 from tests.waiting import until
 
-TTL = 1.0
+TTL = 0.6
 SLACK = 6.0
 """Observed seconds for which a verdict may wait for its tick, and for a machine that is busy."""
 
 
 async def die_at_once(bus: Broker, service: str, count: int) -> None:
     """So many instances of a service whose last heartbeats come together."""
-    dying = [Service(bus, key(f"dead-{n}", service), heartbeat=TTL / 3, ttl=TTL) for n in range(count)]
+    dying = [Service(bus, key(f"dead-{n}", service), heartbeat=TTL / 2, ttl=TTL) for n in range(count)]
     for instance in dying:
         await instance.register()
     for instance in dying:

@@ -81,7 +81,8 @@ async def batch_held_up(dsn: str) -> AsyncIterator[Callable[[], object]]:
             connection.terminate()  # a database that was killed answers no goodbye
 
 
-@pytest.mark.parametrize("away", ["killed", pytest.param("paused", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("away", ["killed", "paused"])
 async def test_row_05_a_database_that_goes_in_the_middle_of_a_batch(
     tmp_path: Path, nats: EmbeddedBroker, broker: Broker, postgres_server: PostgresServer, away: str
 ) -> None:
