@@ -72,7 +72,7 @@ async def stored_states(bus: Broker) -> int:
     return info.state.last_seq
 
 
-@pytest.mark.parametrize("dsn", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.parametrize("dsn", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True)
 async def test_row_09_a_restart_under_load_tells_only_what_changed(
     tmp_path: Path, nats: EmbeddedBroker, broker: Broker, dsn: str
 ) -> None:

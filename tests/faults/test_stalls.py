@@ -35,7 +35,7 @@ async def stall(stop: Callable[[], None], go_on: Callable[[], None]) -> None:
         go_on()
 
 
-@pytest.mark.parametrize("dsn", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.parametrize("dsn", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True)
 async def test_row_05_a_projector_that_stalls_buries_nobody(
     tmp_path: Path, nats: EmbeddedBroker, broker: Broker, dsn: str
 ) -> None:
