@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from adsum.events.names import Key
 
+from .chain import GENESIS
 from .fold import Batch
 from .record import Record
 
@@ -21,11 +22,15 @@ REMEDY = "start the database or mend what it names; nothing is lost, and all goe
 
 
 class Checkpoint(NamedTuple):
-    """The last message that was folded: its epoch, sequence and identity (`fold.identify`); sequence 0: none yet."""
+    """The last message that was folded: its epoch, sequence and identity (`fold.identify`); sequence 0: none yet.
+
+    `head` is the running hash up to there (see `chain`).
+    """
 
     epoch: str
     sequence: int
     event_id: str
+    head: bytes = GENESIS
 
 
 class Heard(NamedTuple):

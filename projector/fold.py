@@ -30,6 +30,7 @@ from adsum.events.names import Key, check_label
 from adsum.events.reader import Message
 from adsum.events.subjects import key_of
 
+from .chain import GENESIS, link
 from .record import Record
 
 __all__ = ["Batch", "Entry", "Rejected", "Version", "fold", "fold_batch", "identify", "read_entry", "type_of"]
@@ -72,7 +73,7 @@ class Batch(NamedTuple):
     """What one transaction stores: `changed` maps each key that moved to its record, None where it is gone.
 
     `versions` are all the steps on the way, in order. `last` is the message the checkpoint moves to, `last_id` what
-    identifies that message (see `identify`).
+    identifies that message (see `identify`). `links` gives the running hash at each sequence (see `chain`).
     """
 
     entries: tuple[Entry, ...]
@@ -81,6 +82,12 @@ class Batch(NamedTuple):
     changed: dict[Key, Record | None]
     last: Message
     last_id: str
+    links: dict[int, bytes]
+
+    @property
+    def head(self) -> bytes:
+        """The running hash up to the last message."""
+        return self.links[self.last.sequence]
 
 
 def fold(record: Record | None, key: Key, event: Event, sequence: int, time: float) -> Record | None:
@@ -160,18 +167,21 @@ def fold_batch(
     messages: Sequence[Message],
     folded: Collection[str] = (),
     refused: Mapping[int, str] | None = None,
+    head: bytes = GENESIS,
 ) -> Batch:
     """Fold messages, at least one, in the order of the log.
 
-    `records` are the live ones before; `folded` those event ids among the messages that were folded earlier;
-    `refused` the sequences that the database cannot store, with its reason.
+    `records` are the live ones before, `head` is the running hash before; `folded` are those event ids among the
+    messages that were folded earlier; `refused` the sequences that the database cannot store, with its reason.
     """
     entries: list[Entry] = []
     rejected: list[Rejected] = []
     versions: list[Version] = []
     changed: dict[Key, Record | None] = {}
+    links: dict[int, bytes] = {}
     seen = set(folded)
     for message in messages:
+        head = links[message.sequence] = link(head, message)
         read = read_entry(message)
         key = read.key
         if refused and message.sequence in refused:
@@ -193,7 +203,7 @@ def fold_batch(
         if version is not None:
             versions.append(version)
     last = messages[-1]
-    return Batch(tuple(entries), tuple(rejected), tuple(versions), changed, last, identify(last))
+    return Batch(tuple(entries), tuple(rejected), tuple(versions), changed, last, identify(last), links)
 
 
 def _version(entry: Entry, before: Record | None, after: Record | None) -> Version | None:

@@ -115,7 +115,7 @@ class PostgresCatalog:
         When the connection is lost during the commit, CatalogUnavailable leaves open whether it was stored; the
         checkpoint tells, and the same call raises CheckpointMoved if it was.
         """
-        moved = Checkpoint(expected.epoch, batch.last.sequence, batch.last_id)
+        moved = Checkpoint(expected.epoch, batch.last.sequence, batch.last_id, batch.head)
         rows = rows_of(batch, moment)
         await self._write(partial(_store, expected=expected, moved=moved, rows=rows))
         return moved
@@ -247,7 +247,7 @@ async def _begin(db: Connection, epoch: str) -> None:
 
 
 async def _store(db: Connection, expected: Checkpoint, moved: Checkpoint, rows: BatchRows) -> None:
-    if await db.execute(_SQL.move_checkpoint, *expected, moved.sequence, moved.event_id) != "UPDATE 1":
+    if await db.execute(_SQL.move_checkpoint, *expected[:3], *moved[1:]) != "UPDATE 1":
         raise CheckpointMoved(f"the checkpoint is not at {expected.sequence} any more")
     await _many(db, _SQL.insert_events, rows.events)
     await _many(db, _SQL.insert_rejected, rows.rejected)

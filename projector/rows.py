@@ -55,8 +55,8 @@ def rows_of(batch: Batch, stamp: Stamp) -> BatchRows:
     spell = _Spelling(stamp)
     ended, begun = _version_rows(batch.versions, spell)
     return BatchRows(
-        events=[_event_row(entry, spell) for entry in batch.entries],
-        rejected=[_rejected_row(rejected, spell) for rejected in batch.rejected],
+        events=[_event_row(entry, batch.links[entry.message.sequence], spell) for entry in batch.entries],
+        rejected=[_rejected_row(one, batch.links[one.message.sequence], spell) for one in batch.rejected],
         ended=ended,
         begun=begun,
         present=[_instance_row(record, spell) for record in batch.changed.values() if record is not None],
@@ -110,7 +110,7 @@ def _json(said: Description) -> str:
     return text
 
 
-def _event_row(entry: Entry, spell: _Spelling) -> Row:
+def _event_row(entry: Entry, link: bytes, spell: _Spelling) -> Row:
     event, message = entry.event, entry.message
     return (
         message.sequence,
@@ -122,13 +122,21 @@ def _event_row(entry: Entry, spell: _Spelling) -> Row:
         _text(event.by.kind),
         _text(event.by.name),
         message.data,
+        link,
     )
 
 
-def _rejected_row(rejected: Rejected, spell: _Spelling) -> Row:
+def _rejected_row(rejected: Rejected, link: bytes, spell: _Spelling) -> Row:
     """What is set aside must be storable whatever it is, else the log would stand still."""
     message = rejected.message
-    return message.sequence, spell.time(message.time), _kept(message.subject), message.data, _kept(rejected.reason)
+    return (
+        message.sequence,
+        spell.time(message.time),
+        _kept(message.subject),
+        message.data,
+        _kept(rejected.reason),
+        link,
+    )
 
 
 def _version_rows(versions: Sequence[Version], spell: _Spelling) -> tuple[list[Row], list[Row]]:

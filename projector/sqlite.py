@@ -108,7 +108,7 @@ class SQLiteCatalog:
 
     async def store(self, expected: Checkpoint, batch: Batch) -> Checkpoint:
         """Store a batch, move the checkpoint to its last message. Raises CheckpointMoved, CatalogRefused."""
-        moved = Checkpoint(expected.epoch, batch.last.sequence, batch.last_id)
+        moved = Checkpoint(expected.epoch, batch.last.sequence, batch.last_id, batch.head)
         rows = rows_of(batch, _stamp)
         await self._write(partial(_store, expected=expected, moved=moved, rows=rows))
         return moved
@@ -269,7 +269,7 @@ def _records(db: sqlite3.Connection) -> list[Record]:
 
 
 def _store(db: sqlite3.Connection, expected: Checkpoint, moved: Checkpoint, rows: BatchRows) -> None:
-    if db.execute(_SQL.move_checkpoint, (*expected, moved.sequence, moved.event_id)).rowcount != 1:
+    if db.execute(_SQL.move_checkpoint, (*expected[:3], *moved[1:])).rowcount != 1:
         raise CheckpointMoved(f"the checkpoint is not at {expected.sequence} any more")
     _many(db, _SQL.insert_events, rows.events)
     _many(db, _SQL.insert_rejected, rows.rejected)

@@ -128,7 +128,7 @@ class Writer:
     async def _take(self, messages: Sequence[Message], folded: Collection[str] = ()) -> None:
         """Fold and store, whole if the database takes it, else in halves down to the one message it refuses."""
         try:
-            await self._store(fold_batch(self.records, messages, folded))
+            await self._store(fold_batch(self.records, messages, folded, head=self.checkpoint.head))
             return
         except CatalogRefused as error:
             refusal = error
@@ -141,7 +141,7 @@ class Writer:
             await self._take(messages[half:], known)
         else:
             refused = {messages[0].sequence: f"the catalog refuses it: {refusal}"}
-            await self._store(fold_batch(self.records, messages, folded, refused))
+            await self._store(fold_batch(self.records, messages, folded, refused, self.checkpoint.head))
 
     async def _store(self, batch: Batch) -> None:
         """Store a batch, waiting for a database that is away."""
@@ -161,7 +161,7 @@ class Writer:
         try:
             return await self._catalog.store(self.checkpoint, batch)
         except CheckpointMoved:
-            stored = Checkpoint(self.checkpoint.epoch, batch.last.sequence, batch.last_id)
+            stored = Checkpoint(self.checkpoint.epoch, batch.last.sequence, batch.last_id, batch.head)
             if await self._catalog.checkpoint() != stored:
                 raise
             return stored

@@ -70,6 +70,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     return PostgresDatabase(request.getfixturevalue("postgres"))
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """A database with nothing in it."""
+    if request.param == "sqlite":
+        return SQLiteDatabase(tmp_path / "catalog.db")
+    return PostgresDatabase(request.getfixturevalue("empty_postgres"))
+
+
 @pytest.fixture
 async def catalog(database: Database) -> AsyncIterator[Catalog]:
     """A catalog, open."""

@@ -23,6 +23,7 @@ from adsum.events.names import Key
 from adsum.events.reader import Message
 from adsum.events.subjects import event as subject_of
 from adsum.projector.catalog import Catalog, Checkpoint
+from adsum.projector.chain import GENESIS
 from adsum.projector.fold import Batch, fold_batch
 from adsum.projector.record import Record
 
@@ -39,6 +40,7 @@ class Story:
     def __init__(self) -> None:
         self.sequence = 0
         self.records: dict[Key, Record] = {}
+        self.head = GENESIS
         self.terms: dict[Key, str] = {}
 
     def raw(self, key: Key, data: bytes) -> Message:
@@ -85,7 +87,8 @@ class Story:
 
     def batch(self, messages: Sequence[Message]) -> Batch:
         """What the fold makes of these messages, on top of all batches before."""
-        batch = fold_batch(self.records, messages)
+        batch = fold_batch(self.records, messages, head=self.head)
+        self.head = batch.head
         for key, record in batch.changed.items():
             if record is None:
                 self.records.pop(key, None)

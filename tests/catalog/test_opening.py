@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from adsum.projector import postgres as postgres_module
 from adsum.projector import sqlite as sqlite_module
-from adsum.projector.catalog import Catalog
+from adsum.projector.catalog import Catalog, Heard
 from adsum.projector.databases import open_catalog
 from adsum.projector.errors import CatalogTooNew, CatalogUnavailable, Refusal
 from adsum.projector.migrations import Migration, due, load_migrations
@@ -22,15 +23,19 @@ from tests.databases import PostgresServer
 from .conftest import Database
 from .story import Story, key
 
-SECOND = Migration(2, "second", "CREATE TABLE second (word text);\nINSERT INTO second VALUES ('; not the end');")
-BROKEN = Migration(2, "broken", "CREATE TABLE second (word text);\nINSERT INTO nowhere VALUES (1);")
+NEWEST = load_migrations("sqlite")[-1]
+SECOND = Migration(
+    NEWEST.version + 1, "second", "CREATE TABLE second (word text);\nINSERT INTO second VALUES ('; not the end');"
+)
+BROKEN = Migration(NEWEST.version + 1, "broken", "CREATE TABLE second (word text);\nINSERT INTO nowhere VALUES (1);")
 
 
 async def test_a_catalog_newer_than_the_program(catalog: Catalog, database: Database) -> None:
     await catalog.close()
     await database.run("INSERT INTO schema_version (version, name) VALUES (999, 'from the future')")
     newer = open_catalog(database.dsn)
-    with pytest.raises(CatalogTooNew, match=r"schema version 999, this adsum knows versions up to 1\. Start the adsum"):
+    told = rf"schema version 999, .*versions up to {NEWEST.version}\. Start the adsum"
+    with pytest.raises(CatalogTooNew, match=told):
         await newer.open()
     with pytest.raises(CatalogUnavailable, match="not open"):
         await newer.checkpoint()
@@ -51,7 +56,8 @@ async def test_a_new_migration_is_applied_once_and_keeps_what_is_there(
         assert await newer.records() == list(story.records.values())
         await newer.close()
     assert await database.run("SELECT word FROM second") == [("; not the end",)]
-    assert await database.run("SELECT version, name FROM schema_version ORDER BY 1") == [(1, "catalog"), (2, "second")]
+    stored = await database.run("SELECT version, name FROM schema_version ORDER BY 1")
+    assert stored[-2:] == [(NEWEST.version, NEWEST.name), (SECOND.version, "second")]
 
 
 async def test_a_migration_that_fails_leaves_the_catalog_as_it_was(
@@ -66,7 +72,24 @@ async def test_a_migration_that_fails_leaves_the_catalog_as_it_was(
     again = open_catalog(database.dsn)
     await again.open()
     await again.close()
-    assert await database.run("SELECT version FROM schema_version") == [(1,)]
+    assert await database.run("SELECT max(version) FROM schema_version") == [(NEWEST.version,)]
+
+
+async def test_a_catalog_of_before_the_running_hash_is_folded_anew(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It forgets what it folded, and keeps what was heard."""
+    database = empty_database
+    for module in (sqlite_module, postgres_module):
+        monkeypatch.setattr(module, "_MIGRATIONS", module._MIGRATIONS[:1])
+    await open_and_close(database)
+    await database.run("INSERT INTO checkpoint (id, epoch, sequence, event_id) VALUES (1, 'e', 7, 'x')")
+    await database.run("INSERT INTO heard (term, counter, clock) VALUES ('t', 3, 1.5)")
+    monkeypatch.undo()
+    newer = open_catalog(database.dsn)
+    await newer.open()
+    assert (await newer.checkpoint(), (await newer.observed()).heard) == (None, (Heard("t", 3, 1.5),))
+    await newer.close()
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
@@ -110,10 +133,16 @@ async def test_daemons_that_start_at_once_migrate_postgresql_once(empty_postgres
     await asyncio.gather(*(catalog.close() for catalog in catalogs))
 
 
+async def open_and_close(database: Database) -> None:
+    catalog = open_catalog(database.dsn)
+    await catalog.open()
+    await catalog.close()
+
+
 def _sqlite_schema(file: Path) -> list[tuple[str, ...]]:
     connection = sqlite3.connect(file)
     try:
         rows = connection.execute("SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_master ORDER BY 1, 2")
-        return [tuple(" ".join(text.split()) for text in row) for row in rows]
+        return [tuple(re.sub(r"\s*([(),])\s*", r"\1", " ".join(text.split())) for text in row) for row in rows]
     finally:
         connection.close()

@@ -143,7 +143,7 @@ async def test_a_commit_that_nobody_answers_is_applied_once(
         with pytest.raises(CatalogUnavailable):
             await far.store(expected, batch)
         await far.close()
-    moved = Checkpoint(EPOCH, 1, batch.last_id)
+    moved = Checkpoint(EPOCH, 1, batch.last_id, batch.head)
     if acted:
         async with asyncio.timeout(10):
             while await catalog.checkpoint() != moved:  # noqa: ASYNC110  # it is another process that commits

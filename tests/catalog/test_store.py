@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import msgspec
 import pytest
 
@@ -62,7 +64,7 @@ async def test_the_same_batch_twice_changes_nothing(catalog: Catalog, database: 
     with pytest.raises(CheckpointMoved):
         await catalog.store(expected, batch)
     assert await counts(database) == before == {"instances": 1, "history": 2, "events": 2, "rejected": 0}
-    assert await catalog.checkpoint() == stored == Checkpoint(EPOCH, 2, batch.last_id)
+    assert await catalog.checkpoint() == stored == Checkpoint(EPOCH, 2, batch.last_id, batch.head)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,9 @@ async def test_a_refused_batch_leaves_nothing_and_its_halves_can_be_tried(catalo
     refused = story.health(key(2), "no\0disk")  # the fold refuses such bytes; a batch that holds it all the same
     expected = await catalog.begin(EPOCH)
     good = story.batch(told)
-    bad = good._replace(entries=(*good.entries, good.entries[0]._replace(message=refused)))
+    bad = good._replace(
+        entries=(*good.entries, good.entries[0]._replace(message=refused)), links=defaultdict(bytes, good.links)
+    )
     with pytest.raises(CatalogRefused):  # the event id is there twice
         await catalog.store(expected, bad)
     assert await catalog.checkpoint() == expected
@@ -119,7 +123,7 @@ async def test_a_value_that_no_database_can_hold(catalog: Catalog, database: Dat
         "id": lambda: entry._replace(event=_with(entry.event, id="x" * 201)),
     }[damage]()
     with pytest.raises(CatalogRefused):
-        await catalog.store(expected, good._replace(entries=(broken,)))
+        await catalog.store(expected, good._replace(entries=(broken,), links=defaultdict(bytes, good.links)))
     assert set((await counts(database)).values()) == {0}
     await catalog.store(expected, good)
 

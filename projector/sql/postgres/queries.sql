@@ -11,14 +11,15 @@ SELECT coalesce(max(version), 0) FROM schema_version;
 INSERT INTO schema_version (version, name) VALUES ($1, $2);
 
 -- name: checkpoint
-SELECT epoch, sequence, event_id FROM checkpoint;
+SELECT epoch, sequence, event_id, head FROM checkpoint;
 
 -- name: begin_checkpoint
-INSERT INTO checkpoint (id, epoch, sequence, event_id) VALUES (1, $1, 0, '')
+INSERT INTO checkpoint (id, epoch, sequence, event_id, head) VALUES (1, $1, 0, '', decode(repeat('00', 32), 'hex'))
 ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch WHERE checkpoint.sequence = 0;
 
 -- name: move_checkpoint
-UPDATE checkpoint SET sequence = $4, event_id = $5 WHERE epoch = $1 AND sequence = $2 AND event_id = $3;
+UPDATE checkpoint SET sequence = $4, event_id = $5, head = $6
+WHERE epoch = $1 AND sequence = $2 AND event_id = $3;
 
 -- name: records
 SELECT namespace, service, instance, term, revision, last_sequence,
@@ -43,15 +44,15 @@ WHERE last.ended_revision IS NOT NULL;
 
 -- name: insert_events
 INSERT INTO events
-    (sequence, event_id, time, namespace, service, instance, term, type, author_kind, author_name, payload)
+    (sequence, event_id, time, namespace, service, instance, term, type, author_kind, author_name, payload, hash)
 SELECT * FROM unnest(
     $1::bigint[], $2::text[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-    $9::text[], $10::text[], $11::bytea[]
+    $9::text[], $10::text[], $11::bytea[], $12::bytea[]
 );
 
 -- name: insert_rejected
-INSERT INTO rejected (sequence, time, subject, payload, reason)
-SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::bytea[], $5::text[]);
+INSERT INTO rejected (sequence, time, subject, payload, reason, hash)
+SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::bytea[], $5::text[], $6::bytea[]);
 
 -- name: end_versions
 UPDATE history SET ended_revision = ended.revision, ended_at = ended.at, ended_by = ended.cause
@@ -111,7 +112,8 @@ SELECT term, counter, clock FROM heard ORDER BY term;
 SELECT namespace, service, clock FROM held ORDER BY namespace, service;
 
 -- name: observe
-UPDATE leadership SET clock = $2, announced = $3 WHERE generation = $1;
+UPDATE leadership SET clock = $2, announced = $3, written_at = now()
+WHERE generation = $1;
 
 -- name: upsert_heard
 INSERT INTO heard (term, counter, clock)

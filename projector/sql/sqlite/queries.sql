@@ -10,14 +10,15 @@ SELECT coalesce(max(version), 0) FROM schema_version;
 INSERT INTO schema_version (version, name) VALUES (?1, ?2);
 
 -- name: checkpoint
-SELECT epoch, sequence, event_id FROM checkpoint;
+SELECT epoch, sequence, event_id, head FROM checkpoint;
 
 -- name: begin_checkpoint
-INSERT INTO checkpoint (id, epoch, sequence, event_id) VALUES (1, ?1, 0, '')
+INSERT INTO checkpoint (id, epoch, sequence, event_id, head) VALUES (1, ?1, 0, '', zeroblob(32))
 ON CONFLICT (id) DO UPDATE SET epoch = excluded.epoch WHERE sequence = 0;
 
 -- name: move_checkpoint
-UPDATE checkpoint SET sequence = ?4, event_id = ?5 WHERE epoch = ?1 AND sequence = ?2 AND event_id = ?3;
+UPDATE checkpoint SET sequence = ?4, event_id = ?5, head = ?6
+WHERE epoch = ?1 AND sequence = ?2 AND event_id = ?3;
 
 -- name: records
 SELECT namespace, service, instance, term, revision, last_sequence,
@@ -44,11 +45,11 @@ WHERE last.ended_revision IS NOT NULL;
 
 -- name: insert_events
 INSERT INTO events
-    (sequence, event_id, time, namespace, service, instance, term, type, author_kind, author_name, payload)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11);
+    (sequence, event_id, time, namespace, service, instance, term, type, author_kind, author_name, payload, hash)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12);
 
 -- name: insert_rejected
-INSERT INTO rejected (sequence, time, subject, payload, reason) VALUES (?1, ?2, ?3, ?4, ?5);
+INSERT INTO rejected (sequence, time, subject, payload, reason, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 
 -- name: end_versions
 UPDATE history SET ended_revision = ?4, ended_at = ?5, ended_by = ?6
@@ -87,7 +88,8 @@ SELECT term, counter, clock FROM heard ORDER BY term;
 SELECT namespace, service, clock FROM held ORDER BY namespace, service;
 
 -- name: observe
-UPDATE leadership SET clock = ?2, announced = ?3 WHERE generation = ?1;
+UPDATE leadership SET clock = ?2, announced = ?3, written_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+WHERE generation = ?1;
 
 -- name: upsert_heard
 INSERT INTO heard (term, counter, clock) VALUES (?1, ?2, ?3)
