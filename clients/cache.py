@@ -6,21 +6,20 @@ older state that comes late brings nobody back.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 from adsum.events.digest import Digest
-from adsum.events.signals import Departed, Instance, Topology
+from adsum.events.signals import Departed, Instance, ServiceMark, Topology
 
 __all__ = ["EMPTY", "Cache", "Change", "ChangeKind", "differences"]
 
 REMEMBERED_GONE = 256
 REMEMBERED_DIGESTS = 256
 OVERTAKEN_WITHIN = 4.0
-"""Seconds for which a set of the past still matches: a mark on its way is overtaken by changes, but by those of the
-last moments. Without the limit a set that comes back to what it was (empty, most often) would match for ever in a
-cache that missed how."""
+"""Seconds for which a set of the past may still match: a mark on its way is overtaken by changes of the last moments.
+Without the limit a change that somebody invented would excuse the true marks for ever."""
 EMPTY = Digest().hex()
 
 ChangeKind: TypeAlias = Literal["joined", "changed", "left"]
@@ -51,13 +50,14 @@ class Change(NamedTuple):
 class Cache:
     """`present` maps ids to instances; treat it as read-only."""
 
-    __slots__ = ("_digest", "_gone", "_recent", "present")
+    __slots__ = ("_digest", "_epochs", "_gone", "_recent", "present")
 
     def __init__(self) -> None:
         self.present: dict[str, Instance] = {}
         self._gone: dict[str, Departed] = {}
         self._digest = Digest()
-        self._recent: deque[tuple[str, float]] = deque(maxlen=REMEMBERED_DIGESTS)
+        self._epochs: Counter[str] = Counter()  # of those who are present
+        self._recent: deque[tuple[str, Topology, float]] = deque(maxlen=REMEMBERED_DIGESTS)  # left for what, when
 
     def apply(self, told: Topology, now: float) -> Change | None:
         """Take in a state or a tombstone; what it changed, None if it was known or older."""
@@ -67,7 +67,7 @@ class Cache:
         after = self.present.get(told.id)
         if after is before:
             return None
-        self._recent.append((was, now))
+        self._recent.append((was, told, now))
         return Change(before, after, told if isinstance(told, Departed) else None)
 
     def load(self, told: Topology) -> None:
@@ -77,6 +77,7 @@ class Cache:
         before = self.present.get(told.id)
         if before is not None:
             self._digest.remove(before.id, before.revision)
+            self._epochs -= Counter((before.epoch,))
         if isinstance(told, Instance):
             self._put(told)
         else:
@@ -92,11 +93,23 @@ class Cache:
         told: list[Topology] = [*other.present.values(), *other._gone.values()]
         return [change for one in told if (change := self.apply(one, now)) is not None]
 
-    def matches(self, count: int, digest: str, now: float) -> bool:
-        """Whether this is the set that a mark tells of, or was a moment ago (then the mark was overtaken)."""
-        if digest == self._digest.hex():
-            return count == len(self.present)
-        return any(was == digest and now - left <= OVERTAKEN_WITHIN for was, left in self._recent)
+    def matches(self, mark: ServiceMark, now: float) -> bool:
+        """Whether this is the set that a mark tells of, or was until a change later than all that the mark knows.
+
+        Then the mark was overtaken on its way. A mark that knows of something later was not: the set came back to
+        what it was (empty, most often), and how was missed here.
+        """
+        if self._epochs.keys() - {mark.epoch}:
+            return False
+        if mark.digest == self._digest.hex():
+            return mark.count == len(self.present)
+        return any(
+            was == mark.digest
+            and told.epoch == mark.epoch
+            and told.revision > mark.revision
+            and now - left <= OVERTAKEN_WITHIN
+            for was, told, left in self._recent
+        )
 
     def _take(self, told: Topology) -> bool:
         known = self.present.get(told.id) or self._gone.get(told.id)
@@ -105,6 +118,7 @@ class Cache:
     def _put(self, told: Instance) -> None:
         self._gone.pop(told.id, None)
         self.present[told.id] = told
+        self._epochs[told.epoch] += 1
         self._digest.add(told.id, told.revision)
 
     def _bury(self, told: Departed) -> None:

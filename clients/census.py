@@ -5,6 +5,9 @@ same round number: a service without one is empty. A set that matches the mark i
 may have lost a message (a reconnect, another epoch, two marks in a row that do not match) a *candidate* is read from
 the snapshot; it replaces what is shown only once a mark confirms it, so a half-written topology empties nobody's
 directory. Until then it only adds what is newer.
+
+The epoch is what the log itself says it is (`believe`). A message that bears another one changes nothing: it is only
+a hint that the log may have become another, and the log is to be asked (`unsure`).
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Followed:
         self.proven_at = now if shown is not None else -math.inf
         self.rounds: deque[int] = deque(maxlen=4)
         self.doubted = False
-        self._expected: tuple[int, str] | None = None
+        self._expected: ServiceMark | None = None
 
     def take(self, told: Topology, now: float) -> list[Change]:
         """A change that was announced."""
@@ -42,14 +45,19 @@ class Followed:
         changes = [] if change is None else [change]
         return changes + self._compare(now) if self._expected is not None else changes
 
-    def expect(self, count: int, digest: str, now: float) -> list[Change]:
+    def expect(self, mark: ServiceMark, now: float) -> list[Change]:
         """The leader told of the set. One that is not reached before the next, nor the next at once, is doubted."""
         missed = self._expected is not None
-        self._expected = count, digest
+        self._expected = mark
         changes = self._compare(now)
         if missed and self._expected is not None and self.loading is None:
             self.doubted = True
         return changes
+
+    def forget_marks(self) -> None:
+        """What was told so far is of another log."""
+        self.rounds.clear()
+        self._expected, self.doubted = None, False
 
     def loaded(self, now: float) -> list[Change]:
         """The snapshot is whole: the first one is shown, a later one is a candidate that adds what is newer."""
@@ -69,8 +77,8 @@ class Followed:
         if self._expected is None or self.shown is None:
             return []
         changes: list[Change] = []
-        if not self.shown.matches(*self._expected, now):
-            if self.candidate is None or not self.candidate.matches(*self._expected, now):
+        if not self.shown.matches(self._expected, now):
+            if self.candidate is None or not self.candidate.matches(self._expected, now):
                 return []
             changes = differences(self.shown, self.candidate)
             self.shown = self.candidate
@@ -81,7 +89,8 @@ class Followed:
 class Census:
     """All services that a directory follows; none named: every service of the namespace.
 
-    Methods give the changes to what is shown. `wanted` says that a snapshot is to be read: see `begin_load`.
+    Methods give the changes to what is shown. `unsure` says that the log is to be asked for its epoch (see `believe`),
+    `wanted` that a snapshot is to be read (see `begin_load`).
     """
 
     def __init__(self, services: tuple[str, ...]) -> None:
@@ -89,6 +98,7 @@ class Census:
         self.followed = {service: Followed(None, 0.0) for service in services}
         self.loaded = False
         self.epoch = ""
+        self.unsure = True
         self.marked_at = -math.inf
         self.reason = "it is new"
         self._wanted: set[str] | None = None
@@ -118,29 +128,28 @@ class Census:
 
     def take(self, told: Topology, now: float) -> list[Change]:
         """A change of an instance."""
-        self._see_epoch(told.epoch)
+        if not self._is_of_now(told):
+            return []
         followed = self._of(told.service, now)
         return followed.take(told, now) if followed is not None else []
 
     def service_mark(self, service: str, mark: ServiceMark, now: float) -> list[Change]:
         """The mark of a service that has instances."""
-        if mark.epoch < self.epoch:
+        if not self._is_of_now(mark):
             return []
-        self._see_epoch(mark.epoch)
         self.marked_at = now
         followed = self._of(service, now)
         if followed is None:
             return []
         followed.rounds.append(mark.round)
-        changes = followed.expect(mark.count, mark.digest, now)
+        changes = followed.expect(mark, now)
         self._see_doubt(service, followed)
         return changes
 
     def namespace_mark(self, mark: NamespaceMark, now: float) -> list[Change]:
         """The end of a round. The round before is judged only now, since the client's own tasks interleave."""
-        if mark.epoch < self.epoch:
+        if not self._is_of_now(mark):
             return []
-        self._see_epoch(mark.epoch)
         self.marked_at = now
         if self._partly_heard:
             self._partly_heard = False
@@ -149,18 +158,32 @@ class Census:
         if over is None or over == mark.round:
             return []
         self._proven_at = now
+        empty = ServiceMark(epoch=mark.epoch, round=mark.round, revision=mark.revision, count=0, digest=EMPTY)
         changes: list[Change] = []
         for service, followed in list(self.followed.items()):
             if over not in followed.rounds and mark.round not in followed.rounds:
-                changes += followed.expect(0, EMPTY, now)
+                changes += followed.expect(empty, now)
                 self._see_doubt(service, followed)
                 self._drop_if_empty(service, followed)
         return changes
 
     def reconnected(self) -> None:
-        """The connection was made anew: anything may have been missed, and the round that runs was heard in part."""
-        self._round, self._partly_heard = None, True
+        """The connection was made anew: anything may have been missed, and the log may be another one."""
+        self.unsure = True
+        self._forget_round()
         self.want_all("the connection was made anew")
+
+    def believe(self, epoch: str) -> None:
+        """The log said which one it is. Of another one everything is read anew, and no mark said before counts."""
+        self.unsure = False
+        if epoch == self.epoch:
+            return
+        if self.epoch:
+            self.want_all("the log is another one")
+        self.epoch = epoch
+        self._forget_round()
+        for followed in self.followed.values():
+            followed.forget_marks()
 
     # ---- reading a snapshot
 
@@ -184,7 +207,10 @@ class Census:
         return self._named if self._loading_all else services
 
     def load(self, told: Topology, now: float) -> None:
-        """One message of the snapshot."""
+        """One message of the snapshot. A state of a log before this one stands there until it is told anew."""
+        if told.epoch > self.epoch:
+            self.unsure = True
+            return
         followed = self._of(told.service, now)
         if followed is not None and followed.loading is not None:
             followed.loading.load(told)
@@ -193,8 +219,6 @@ class Census:
         """The snapshot is whole."""
         changes: list[Change] = []
         for followed in self.followed.values():
-            for instance in followed.loading.present.values() if followed.loading is not None else ():
-                self._see_epoch(instance.epoch)
             changes += followed.loaded(now)
         self.loaded, self._loading_all, self._proven_at = True, False, max(self._proven_at, now)
         return changes
@@ -217,11 +241,13 @@ class Census:
             followed.loading = Cache() if self._loading_all else None
         return followed
 
-    def _see_epoch(self, epoch: str) -> None:
-        if epoch > self.epoch:
-            if self.epoch and self.loaded:
-                self.want_all("the log is another one")
-            self.epoch = epoch
+    def _is_of_now(self, told: Topology | ServiceMark | NamespaceMark) -> bool:
+        self.unsure = self.unsure or told.epoch != self.epoch
+        return told.epoch == self.epoch
+
+    def _forget_round(self) -> None:
+        """The round that runs was heard in part."""
+        self._round, self._partly_heard = None, True
 
     def _see_doubt(self, service: str, followed: Followed) -> None:
         if followed.doubted:

@@ -19,7 +19,7 @@ from adsum.events import subjects
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_service_mark
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, StreamMismatch
 from adsum.events.outage import Outage
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, NamespaceMark, Topology
@@ -75,7 +75,7 @@ class Directory:
         self._subscriptions: dict[str, Subscription] = {}
         self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
         self._memo: dict[tuple[str | None, bool], tuple[Instance, ...]] = {}
-        self._wake = asyncio.Event()
+        self._wake, self._anew = asyncio.Event(), asyncio.Event()
         self._notice = Notice()
         self._spreads = _spreads()
         self._loaded_at = -math.inf
@@ -196,23 +196,26 @@ class Directory:
     # ---- following
 
     async def _follow(self) -> None:
-        """Read a snapshot whenever the census wants one; for ever."""
+        """Ask the log and read a snapshot whenever the census wants it; for ever."""
         delays = backoff()
         while True:
             self._wake.clear()
+            self._anew.clear()
             try:
                 await connection(self._broker)
                 await self._subscribe()
+                if self._census.unsure:
+                    self._census.believe(await self._loading.epoch())
                 if self._census.wanted:
                     await self._load()
-            except (ReaderLost, BrokerUnavailable, BrokerRefused) as error:
+            except (ReaderLost, BrokerUnavailable, BrokerRefused, StreamMismatch) as error:
                 self._census.abandon_load()
                 self._outage.goes_on(error)
-                await woken(self._wake, next(delays))
+                await woken(self._anew, next(delays))  # whatever is heard meanwhile: it hurries nobody
                 continue
             self._outage.over()
             delays = backoff()
-            if not self._census.wanted:
+            if not (self._census.unsure or self._census.wanted):
                 await woken(self._wake, self._until_poll())
                 self._poll()
 
@@ -280,9 +283,10 @@ class Directory:
         if self._subscriptions:
             self._census.reconnected()
         self._wake.set()
+        self._anew.set()
 
     def _tell(self, changes: list[Change], *, first: bool = False) -> None:
-        """Hand changes to every reader, and see whether the census wants something read."""
+        """Hand changes to every reader, and see whether the census wants something asked or read."""
         if self.capability is not None:
             seen = (seen_with(self.capability, change) for change in changes)
             changes = [change for change in seen if change is not None]
@@ -291,7 +295,7 @@ class Directory:
             for reader in self._readers:
                 for change in changes if reader.initial or not first else ():
                     reader.add(change)
-        if self._census.wanted:
+        if self._census.unsure or self._census.wanted:
             self._wake.set()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable
 
@@ -45,6 +46,7 @@ from .life import (
     speaks_for,
     standing_after,
 )
+from .loading import ASKED_EVERY
 from .notice import Notice, connection, woken
 
 __all__ = ["Reconciler"]
@@ -89,7 +91,7 @@ class Reconciler:
         self._broker, self._by = broker, by
         self._prepare, self._complete, self._when_begun = prepare, complete, begun
         self._life = Life() if given else Life().looked(None)
-        self._epoch = ""
+        self._epoch, self._epoch_asked_at = "", -math.inf
         self._after = 0  # the sequence of the last word
         self._spoken = 0  # of the owner's own last word
         self._read_to = 0  # up to which every word of the life is known, and `_found` is what it comes to
@@ -123,8 +125,12 @@ class Reconciler:
         self._wake.set()
 
     def hint_epoch(self, epoch: str) -> None:
-        """Somebody spoke of an epoch; one above ours means that the log may be another one."""
-        if self._epoch and epoch > self._epoch:
+        """Somebody spoke of an epoch; one above ours means that the log may be another one.
+
+        It is asked every two seconds at most, whoever speaks how often: the leader of another log repeats itself.
+        """
+        asked_now = asyncio.get_running_loop().time() - self._epoch_asked_at < ASKED_EVERY
+        if self._epoch and epoch > self._epoch and not asked_now:
             self._epoch_due = True
             self._wake.set()
 
@@ -193,6 +199,7 @@ class Reconciler:
 
     async def _settle_epoch(self) -> None:
         """Learn the log's epoch; in another one everything is said anew, spread over a heartbeat."""
+        self._epoch_asked_at = asyncio.get_running_loop().time()
         epoch = await read_epoch(self._broker)
         if self._epoch and epoch != self._epoch:
             log.warning(

@@ -118,7 +118,10 @@ Topology: TypeAlias = Instance | Departed
 
 
 class ServiceMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a complete cache of this service holds: how many instances, and their digest (see `digest`)."""
+    """What a complete cache of this service holds: how many instances, and their digest (see `digest`).
+
+    `revision` is the highest told of the service, tombstones included: who heard of less may have missed some.
+    """
 
     epoch: str
     round: int
@@ -128,7 +131,10 @@ class ServiceMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NamespaceMark(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Ends a round of marks of one namespace: a service that had no mark of the same `round` is empty."""
+    """Ends a round of marks of one namespace: a service that had no mark of the same `round` is empty.
+
+    `revision` is the highest told of the namespace.
+    """
 
     epoch: str
     round: int

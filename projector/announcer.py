@@ -33,6 +33,7 @@ __all__ = ["Announcer", "is_ahead", "is_news"]
 
 TOGETHER = 500
 ACKNOWLEDGED_WITHIN = 5.0
+UNKNOWN_END = (1 << 64) - 1
 
 log = logging.getLogger("adsum.announcer")
 
@@ -144,7 +145,7 @@ class Announcer:
     async def _announce_due(self, checkpoint: int) -> None:
         due = list(self._due)[:TOGETHER]
         await self._learn_departures(due)
-        beyond = any(stored.revision > checkpoint for key in due if (stored := self.mirror.of(key)) is not None)
+        beyond = any(is_ahead(self.mirror.of(key), self._epoch, checkpoint, UNKNOWN_END) for key in due)
         end = await self._writer.log_end() if beyond else checkpoint
         told: dict[Key, Topology] = {}
         for key in due:

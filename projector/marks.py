@@ -28,15 +28,18 @@ log = logging.getLogger("adsum.marks")
 
 
 class Announced:
-    """The digest and the highest revision of each service, kept up to date in constant time."""
+    """The digest of each service and the highest revision told of it, kept up to date in constant time."""
 
     def __init__(self, epoch: str) -> None:
         self.epoch = epoch
         self._services: dict[tuple[str, str], tuple[Digest, int]] = {}
         self.namespaces: dict[str, int] = {DEFAULT_NAMESPACE: 0}
 
-    def replace(self, key: Key, before: int | None, after: int | None) -> None:
-        """The instance stood at revision `before` and stands at `after`; None: it is not there."""
+    def replace(self, key: Key, before: int | None, after: int | None, told: int) -> None:
+        """The instance stood at revision `before` and stands at `after`; None: it is not there.
+
+        `told` is the revision of the message, also of a tombstone; 0 if it is not of this epoch.
+        """
         service = (key.namespace, key.service)
         digest, revision = self._services.get(service, (None, 0))
         digest = digest or Digest()
@@ -44,12 +47,11 @@ class Announced:
             digest.remove(key.id, before)
         if after is not None:
             digest.add(key.id, after)
-            revision = max(revision, after)
         if digest.count:
-            self._services[service] = digest, revision
+            self._services[service] = digest, max(revision, told)
         else:
             self._services.pop(service, None)
-        self.namespaces[key.namespace] = max(self.namespaces.get(key.namespace, 0), revision)
+        self.namespaces[key.namespace] = max(self.namespaces.get(key.namespace, 0), told)
 
     def messages(self, round: int) -> Iterator[tuple[str, ServiceMark | NamespaceMark]]:
         """(subject, mark) of one round, in the order in which they are to be sent."""

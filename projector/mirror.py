@@ -64,13 +64,14 @@ class Mirror:
         if before is not None and before.sequence > stored.sequence:
             return  # an acknowledgement that came after the next message was read
         self._stored[key] = stored
-        self.announced.replace(key, _revision(before), _revision(stored))
+        told = stored.revision if stored.epoch == self.announced.epoch else 0
+        self.announced.replace(key, _revision(before), _revision(stored), told)
         if not stored.present:
             self._tombstones.append((now, key))
 
     def forget(self, key: Key) -> None:
         """Nothing stands at a subject any more."""
-        self.announced.replace(key, _revision(self._stored.pop(key, None)), None)
+        self.announced.replace(key, _revision(self._stored.pop(key, None)), None, 0)
 
     def forget_tombstones(self, now: float) -> None:
         """What the broker has dropped by now need not be remembered."""

@@ -19,16 +19,16 @@ TRIES = 3
 
 async def snapshot(broker: Broker, namespace: str = "*", service: str = "*") -> list[Instance]:
     """The instances that are there, sorted by namespace, service and id. Raises BrokerUnavailable, BrokerRefused."""
-    await read_epoch(broker)  # says what to do where there is none
+    epoch = await read_epoch(broker)  # says what to do where there is none
     for _ in range(TRIES - 1):
         try:
-            return await _read(broker, namespace, service)
+            return await _read(broker, epoch, namespace, service)
         except ReaderLost:
             continue
-    return await _read(broker, namespace, service)
+    return await _read(broker, epoch, namespace, service)
 
 
-async def _read(broker: Broker, namespace: str, service: str) -> list[Instance]:
+async def _read(broker: Broker, epoch: str, namespace: str, service: str) -> list[Instance]:
     states: dict[Key, Topology] = {}
 
     def take(told: Iterable[Topology]) -> None:
@@ -38,5 +38,5 @@ async def _read(broker: Broker, namespace: str, service: str) -> list[Instance]:
                 states[state.key] = state
 
     await Loading(broker).read(lambda: [subjects.topologies(namespace, service)], take)
-    present = [state for state in states.values() if isinstance(state, Instance)]
+    present = [state for state in states.values() if isinstance(state, Instance) and state.epoch <= epoch]
     return sorted(present, key=lambda instance: instance.key)

@@ -45,6 +45,7 @@ class Announcer:
     def __init__(self, broker: Broker, epoch: str = "e1") -> None:
         self.broker, self.epoch, self.round = broker, epoch, 0
         self.present: dict[Key, Instance] = {}
+        self.told: dict[str, int] = {}
 
     async def tell(self, told: Topology) -> None:
         """Announce a state or a tombstone."""
@@ -53,6 +54,7 @@ class Announcer:
 
     def note(self, told: Topology) -> None:
         """Count it as announced without a message, as if the message was lost."""
+        self.told[told.service] = max(self.told.get(told.service, 0), told.revision)
         if isinstance(told, Instance):
             self.present[told.key] = told
         else:
@@ -77,9 +79,12 @@ class Announcer:
         for told in self.present.values():
             digests.setdefault(told.service, Digest()).add(told.id, told.revision)
         for service, digest in digests.items():
-            mark = ServiceMark(epoch=self.epoch, round=self.round, revision=0, count=digest.count, digest=digest.hex())
+            revision = self.told[service]
+            mark = ServiceMark(
+                epoch=self.epoch, round=self.round, revision=revision, count=digest.count, digest=digest.hex()
+            )
             await self.broker.publish(subjects.service_mark("default", service), encode(mark))
-        end = NamespaceMark(epoch=self.epoch, round=self.round, revision=0)
+        end = NamespaceMark(epoch=self.epoch, round=self.round, revision=max(self.told.values(), default=0))
         await self.broker.publish(subjects.namespace_mark("default"), encode(end))
 
     @asynccontextmanager

@@ -12,10 +12,10 @@ import pytest
 from adsum.clients import BrokerUnavailable, Registry, Superseded, connect
 from adsum.events.broker import Broker
 from adsum.events.errors import Unacknowledged
-from adsum.events.ids import new_epoch
 from adsum.events.lifecycle import Author, Deregistered, HealthChanged, Registered, Updated
-from adsum.events.streams import EVENTS, definitions, ensure_streams, read_epoch
+from adsum.events.streams import ensure_streams
 from adsum.projector.embedded import EmbeddedBroker
+from tests.faults.logs import become_another_log
 from tests.waiting import until
 
 from .announcer import Announcer
@@ -149,23 +149,12 @@ def lose_acknowledgements(
     return tried
 
 
-async def become_another_log(broker: Broker) -> str:
-    """As an import does: the log is deleted and made anew, empty, under another epoch."""
-    old = await read_epoch(broker)
-    await broker._js.delete_stream(EVENTS)
-    epoch = new_epoch([old])
-    log_stream = next(config for config in definitions() if config.name == EVENTS)
-    log_stream.metadata = {"adsum-epoch": epoch}
-    await broker.create_stream(log_stream)
-    return epoch
-
-
 async def test_in_another_log_it_registers_again(registry: Registry, announcer: Announcer) -> None:
     broker = announcer.broker
     async with registry.register("orders", port=80, heartbeat=0.2, ttl=100) as me:
         first = me.term
         await me.update(weight=5)
-        announcer.epoch = await become_another_log(broker)
+        announcer.epoch = await become_another_log(broker, [])
         async with announcer.marking():
             await until(lambda: me.term, lambda term: term != first)
         event = await last(broker, me.key)
@@ -178,7 +167,7 @@ async def test_what_was_said_in_another_log_does_not_stop_it(registry: Registry,
     broker = announcer.broker
     async with registry.register("orders", port=80, id="one", heartbeat=0.2, ttl=100) as me:
         first = me.term
-        announcer.epoch = await become_another_log(broker)
+        announcer.epoch = await become_another_log(broker, [])
         term = "01900000-0000-7000-8000-000000000000"
         old = Registered(id=term, term=term, by=Author("owner", "another process"), instance=me.description)
         await say_next(broker, me.key, old)

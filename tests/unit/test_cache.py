@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adsum.clients.cache import EMPTY, OVERTAKEN_WITHIN, Cache, differences
+from adsum.clients.cache import OVERTAKEN_WITHIN, Cache, differences
 from adsum.clients.changes import Changes, seen_with
 from adsum.events.description import Endpoint
 from adsum.events.digest import Digest
-from adsum.events.signals import Departed, Instance, Topology
+from adsum.events.signals import Departed, Instance, ServiceMark, Topology
 
 HERE = (Endpoint(host="h", port=1),)
 
@@ -35,9 +35,14 @@ def digest_of(*instances: Instance) -> str:
     return digest.hex()
 
 
-def histories() -> st.SearchStrategy[list[Topology]]:
+def mark_of(*instances: Instance, revision: int = 1 << 30, epoch: str = "e1") -> ServiceMark:
+    """The mark of a set, by somebody who knows of everything up to `revision`."""
+    return ServiceMark(epoch=epoch, round=1, revision=revision, count=len(instances), digest=digest_of(*instances))
+
+
+def histories(epochs: tuple[str, ...] = ("e1", "e2")) -> st.SearchStrategy[list[Topology]]:
     """What a projector told, in its order: per (epoch, revision) one state or tombstone of one of four instances."""
-    told = st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.booleans(), st.sampled_from(["e1", "e2"]))
+    told = st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.booleans(), st.sampled_from(epochs))
 
     def numbered(items: list[tuple[str, bool, str]]) -> list[Topology]:
         return [
@@ -71,7 +76,9 @@ def test_any_order_and_any_repetition_come_to_the_same_set(
         if change is not None:
             assert (change.before, change.after) == (known, after)
     assert cache.present == truth(history)
-    assert cache.matches(len(cache.present), digest_of(*cache.present.values()), 0.0)
+    epochs = {instance.epoch for instance in cache.present.values()} or {"e1"}
+    mark = mark_of(*cache.present.values(), epoch=max(epochs))
+    assert cache.matches(mark, 0.0) == (len(epochs) == 1)  # a set of two logs is none that a leader tells of
 
 
 @given(histories(), histories())
@@ -149,13 +156,11 @@ def test_a_higher_epoch_wins_with_a_lower_revision() -> None:
 
 def test_a_mark_that_was_overtaken_still_matches_and_one_from_ahead_does_not() -> None:
     cache = Cache()
-    one, two, three = present("a", 1), present("b", 2), present("c", 3)
-    cache.apply(one, 0.0)
-    cache.apply(two, 0.0)
-    assert cache.matches(2, digest_of(one, two), 0.0)
-    assert cache.matches(1, digest_of(one), 0.0)
-    assert cache.matches(0, EMPTY, 0.0)
-    assert not cache.matches(3, digest_of(one, two, three), 0.0)
+    cache.apply(A, 0.0)
+    cache.apply(B, 0.0)
+    assert cache.matches(mark_of(A, B), 0.0)
+    assert cache.matches(mark_of(A, revision=1), 0.0)
+    assert not cache.matches(mark_of(A, B, C), 0.0)
 
 
 A, B, C = present("a", 1), present("b", 2), present("c", 3)
@@ -170,47 +175,71 @@ LOST = "a tombstone that was lost"
         ([A, B, C, LOST, LOST], [A]),
         ([A, gone("a", 2), C, LOST], []),
         ([A, present("a", 4), LOST], []),
+        ([A, B, LOST, present("c", 9)], [A]),  # the mark was overtaken by what came after the loss
     ],
 )
-def test_a_set_that_came_back_to_what_it_was_is_missed_once_its_past_is_over(
+def test_a_set_that_came_back_to_what_it_was_without_this_cache_is_missed_at_once(
     heard: list[Topology | str], told: list[Instance]
 ) -> None:
     cache = Cache()
     for one in heard:
         if not isinstance(one, str):
-            cache.apply(one, 10.0)
-    mark = len(told), digest_of(*told)
-    assert cache.matches(*mark, 10.0 + OVERTAKEN_WITHIN)  # it may have been overtaken by the last change
-    assert not cache.matches(*mark, 10.1 + OVERTAKEN_WITHIN)
+            cache.apply(one, 0.0)
+    assert not cache.matches(mark_of(*told, revision=5), 0.0)
 
 
-@given(histories(), st.data())
-def test_what_was_lost_is_proven_for_a_moment_at_most_and_what_was_overtaken_always(
+def test_a_change_that_somebody_invented_excuses_the_true_marks_for_a_moment_only() -> None:
+    cache = Cache()
+    cache.apply(A, 0.0)
+    cache.apply(present("ghost", 1 << 40), 10.0)
+    assert cache.matches(mark_of(A, revision=9), 10.0 + OVERTAKEN_WITHIN)
+    assert not cache.matches(mark_of(A, revision=9), 10.1 + OVERTAKEN_WITHIN)
+
+
+@given(histories(("e1",)), st.data())
+def test_what_was_lost_is_never_proven_and_what_was_overtaken_always(
     history: list[Topology], data: st.DataObject
 ) -> None:
-    """A change a second, some lost. A mark is proven if it tells of the set, or if it left less than the limit ago."""
+    """A mark after each change, some changes lost: the newest is proven only by the set that it tells of."""
     lost = data.draw(st.sets(st.sampled_from(range(len(history))))) if history else set()
-    cache, marks = Cache(), [(0, EMPTY)]
+    cache, marks = Cache(), []
     for at, told in enumerate(history):
         if at not in lost:
-            cache.apply(told, float(at))
-        present = truth(history[: at + 1]).values()
-        marks.append((len(present), digest_of(*present)))
+            cache.apply(told, 0.0)
+        present = truth(history[: at + 1])
+        marks.append(mark_of(*present.values(), revision=told.revision))
+        assert cache.matches(marks[-1], 0.0) == (cache.present == present)
         if not lost:
-            assert all(cache.matches(*mark, float(at)) for mark in marks[-1 - int(OVERTAKEN_WITHIN) :])
-    after = len(history) + OVERTAKEN_WITHIN
-    assert cache.matches(*marks[-1], after) == (cache.present == truth(history))
+            assert all(cache.matches(mark, 0.0) for mark in marks)
+
+
+def test_the_same_revisions_in_another_log_are_not_the_same_set() -> None:
+    cache = Cache()
+    cache.apply(A, 0.0)
+    cache.apply(B, 0.0)
+    assert not cache.matches(mark_of(A, B, epoch="e2"), 0.0)
+    cache.apply(present("a", 1, "e2"), 0.0)
+    assert not cache.matches(mark_of(A, B, epoch="e2"), 0.0)
+    cache.apply(present("b", 2, "e2"), 0.0)
+    assert cache.matches(mark_of(A, B, epoch="e2"), 0.0)
+
+
+def test_a_set_of_the_past_proves_nothing_in_a_log_of_a_lower_epoch() -> None:
+    cache = Cache()
+    cache.apply(present("a", 1, "e2"), 0.0)
+    cache.apply(gone("a", 2, "e2"), 0.0)
+    assert not cache.matches(mark_of(A, revision=1), 0.0)
+    assert cache.matches(mark_of(), 0.0)
 
 
 def test_the_sets_on_the_way_to_a_whole_snapshot_match_nothing() -> None:
     cache = Cache()
-    one, two = present("a", 1), present("b", 2)
-    for told in (one, two):
+    for told in (A, B):
         cache.load(told)
     cache.loaded()
-    assert cache.matches(2, digest_of(one, two), 0.0)
-    assert not cache.matches(1, digest_of(one), 0.0)
-    assert not cache.matches(0, EMPTY, 0.0)
+    assert cache.matches(mark_of(A, B), 0.0)
+    assert not cache.matches(mark_of(A, revision=1), 0.0)
+    assert not cache.matches(mark_of(revision=0), 0.0)
 
 
 async def test_who_came_and_left_while_the_reader_was_away_is_not_told() -> None:

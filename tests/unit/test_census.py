@@ -20,9 +20,12 @@ class Leader:
     def __init__(self, epoch: str = "e1", round: int = 0) -> None:
         self.epoch, self.round = epoch, round
         self.services: dict[str, dict[str, int]] = {}
+        self.revision = 0
 
-    def has(self, *instances: Instance, service: str = "s") -> None:
+    def has(self, *instances: Instance, service: str = "s", revision: int = 0) -> None:
+        """`revision`: of a tombstone, where that is the last that was told."""
         self.services[service] = {instance.id: instance.revision for instance in instances}
+        self.revision = max([self.revision, revision, *self.services[service].values()])
 
     def marks(self, census: Census, now: float) -> list[Change]:
         self.round += 1
@@ -33,14 +36,26 @@ class Leader:
                 for id, revision in members.items():
                     digest.add(id, revision)
                 mark = ServiceMark(
-                    epoch=self.epoch, round=self.round, revision=0, count=len(members), digest=digest.hex()
+                    epoch=self.epoch,
+                    round=self.round,
+                    revision=self.revision,
+                    count=len(members),
+                    digest=digest.hex(),
                 )
                 changes += census.service_mark(service, mark, now)
-        return changes + census.namespace_mark(NamespaceMark(epoch=self.epoch, round=self.round, revision=0), now)
+        mark = NamespaceMark(epoch=self.epoch, round=self.round, revision=self.revision)
+        return changes + census.namespace_mark(mark, now)
 
 
-def loaded(*told: Topology, now: float = 0.0, services: tuple[str, ...] = ("s",)) -> Census:
+def new(services: tuple[str, ...] = ("s",), epoch: str = "e1") -> Census:
+    """One that the log has told its epoch."""
     census = Census(services)
+    census.believe(epoch)
+    return census
+
+
+def loaded(*told: Topology, now: float = 0.0, services: tuple[str, ...] = ("s",), epoch: str = "e1") -> Census:
+    census = new(services, epoch)
     census.begin_load()
     for one in told:
         census.load(one, now)
@@ -67,6 +82,9 @@ A, B = present("a", 1), present("b", 2)
 def test_nothing_is_shown_and_nothing_proven_before_the_snapshot_is_whole() -> None:
     census = Census(("s",))
     assert census.wanted
+    assert census.unsure
+    census.believe("e1")
+    assert not census.unsure
     census.begin_load()
     census.load(A, 0.0)
     assert census.take(B, 0.0) == []
@@ -95,8 +113,10 @@ def test_a_mark_that_matches_proves_and_one_that_does_not_wants_a_resync_after_t
 def test_a_lost_tombstone_of_the_last_instance_is_noticed() -> None:
     census, leader = loaded(), Leader()
     census.take(A, 1.0)
-    for now in range(2, 14, 2):
+    leader.has(revision=2)
+    for now in range(2, 10, 2):
         leader.marks(census, float(now))
+        assert census.proven_at <= 1.0
     assert census.wanted
     gone = Departed(epoch="e1", revision=2, namespace="default", service="s", id="a", term="t")
     assert [change.kind for change in resync(census, gone, now=12.5)] == ["left"]
@@ -205,21 +225,78 @@ def test_another_epoch_wants_a_resync_and_the_set_follows_to_lower_revisions() -
     new = present("a", 3, epoch="e2")
     leader.has(new)
     leader.marks(census, 2.0)
+    assert census.unsure
+    assert not census.wanted
+    census.believe("e2")
     assert census.wanted
     census.take(new, 2.5)
     assert shown(census) == {"a": 3, "b": 501}
     resync(census, new, now=3.0)
     leader.marks(census, 4.0)
     assert shown(census) == {"a": 3}
+    assert (census.wanted, census.unsure) == (False, False)
+
+
+def test_what_bears_an_epoch_that_is_not_the_logs_changes_nothing() -> None:
+    """Whoever may publish may name any epoch: it is a hint to ask, and the log's own word is believed."""
+    census, leader, other = loaded(A, B), Leader(), Leader("e9", round=70)
+    leader.has(A, B)
+    other.has(present("x", 1, "e9"))
+    for now in (2.0, 4.0, 6.0):
+        assert census.take(present("a", 900, "e9"), now) == []
+        assert census.take(present("x", 1, "e9"), now) == []
+        assert other.marks(census, now) == []
+        assert census.unsure
+        census.believe("e1")
+        assert (census.wanted, census.unsure) == (False, False)
+        leader.marks(census, now)
+        assert census.proven_at == now
+    assert shown(census) == {"a": 1, "b": 2}
+    assert census.marked_at == 6.0
+
+
+def test_a_stored_state_of_an_epoch_that_is_not_the_logs_is_not_loaded() -> None:
+    census = loaded(A, present("b", 2, "e9"))
+    assert census.unsure
+    assert shown(census) == {"a": 1}
+    census.believe("e1")
     assert not census.wanted
+    census.take(B, 1.0)  # the projector told anew what was overwritten
+    assert shown(census) == {"a": 1, "b": 2}
 
 
-def test_marks_of_an_older_epoch_are_nobodys() -> None:
-    census = loaded(present("a", 1, epoch="e2"))
+def test_marks_of_an_older_epoch_are_a_hint_and_nothing_more() -> None:
+    census = loaded(present("a", 1, epoch="e2"), epoch="e2")
     leader = Leader("e1")
     for now in (2.0, 4.0, 6.0, 8.0):
         leader.marks(census, now)
+        assert census.unsure
+        census.believe("e2")
     assert not census.wanted
+    assert census.proven_at == 0.0
+
+
+def test_a_log_of_a_lower_epoch_is_followed_too_when_it_says_so_itself() -> None:
+    """A whole broker was put back to an older state: what was told in the newer log is over."""
+    census, leader = loaded(present("a", 7, "e2"), present("b", 2, "e2"), epoch="e2"), Leader("e1")
+    leader.has(A)
+    census.reconnected()
+    census.believe("e1")
+    assert resync(census, A, present("b", 2, "e2"), now=3.0) == []
+    leader.marks(census, 4.0)
+    leader.marks(census, 6.0)
+    assert shown(census) == {"a": 1}
+    assert census.proven_at == 6.0
+
+
+def test_a_mark_of_the_old_log_proves_nothing_in_the_new_one() -> None:
+    census, leader = loaded(A), Leader()
+    leader.has(A, B)
+    leader.marks(census, 2.0)  # waits for b, which was lost
+    census.believe("e2")
+    for one in (A, B, present("a", 1, "e2"), present("b", 2, "e2")):
+        census.take(one, 3.0)
+    assert shown(census) == {"a": 1, "b": 2}
     assert census.proven_at == 0.0
 
 
@@ -233,9 +310,15 @@ def test_a_resync_that_was_cut_short_is_wanted_again_and_shows_nothing() -> None
     assert shown(census) == {"a": 1, "b": 2}
 
 
+def test_a_change_of_the_log_before_is_over() -> None:
+    census = loaded(present("a", 1, "e2"), epoch="e2")
+    assert census.take(B, 1.0) == []
+    assert shown(census) == {"a": 1}
+
+
 @pytest.mark.parametrize("cut_short", [False, True])
 def test_a_first_load_that_was_cut_short_begins_anew(cut_short: bool) -> None:
-    census = Census(())
+    census = new(())
     census.begin_load()
     census.load(A, 0.0)
     if cut_short:
@@ -260,7 +343,7 @@ def test_a_whole_namespace_follows_services_as_they_come_and_go() -> None:
     assert census.proven_at == 2.0
     gone = Departed(epoch="e1", revision=5, namespace="default", service="other", id="o", term="t")
     assert [change.kind for change in census.take(gone, 2.5)] == ["left"]
-    leader.has(service="other")
+    leader.has(service="other", revision=5)
     for now in (4.0, 6.0, 8.0):
         leader.marks(census, now)
     assert list(census.followed) == ["s"]
