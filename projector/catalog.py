@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from adsum.events.chain import GENESIS
 from adsum.events.names import Key
 
-from .chain import GENESIS
 from .fold import Batch
 from .record import Record
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from adsum.events.chain import GENESIS, link
 from adsum.events.codec import decode_event
 from adsum.events.description import MAX_TTL
 from adsum.events.errors import InvalidValue, Undecodable
@@ -30,7 +31,6 @@ from adsum.events.names import Key, check_label
 from adsum.events.reader import Message
 from adsum.events.subjects import key_of
 
-from .chain import GENESIS, link
 from .record import Record
 
 __all__ = ["Batch", "Entry", "Rejected", "Version", "fold", "fold_batch", "identify", "read_entry", "type_of"]

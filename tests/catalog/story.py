@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adsum.events.chain import GENESIS
 from adsum.events.codec import encode
 from adsum.events.description import Endpoint, describe
 from adsum.events.ids import new_id
@@ -23,7 +24,6 @@ from adsum.events.names import Key
 from adsum.events.reader import Message
 from adsum.events.subjects import event as subject_of
 from adsum.projector.catalog import Catalog, Checkpoint
-from adsum.projector.chain import GENESIS
 from adsum.projector.fold import Batch, fold_batch
 from adsum.projector.record import Record
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adsum.events.chain import GENESIS, link
 from adsum.events.reader import Message
-from adsum.projector.chain import GENESIS, link
 from adsum.projector.fold import fold_batch
 
 LOG = [Message(f"adsum.v1.default.event.orders.{name}", b"x" * place, place, 1e9 + place) for place, name in

@@ -63,7 +63,7 @@ CREATE UNIQUE INDEX history_open ON history (namespace, service, instance) WHERE
 CREATE INDEX history_by_revision ON history (ended_revision, began_revision);
 CREATE INDEX history_by_time ON history (ended_at, began_at);
 
--- The log's events, the payload as it was; hash is the running hash of the log up to there (projector/chain.py). The length of an id is bounded so that both databases take the same ones.
+-- The log's events, the payload as it was; hash is the running hash of the log up to there (events/chain.py). The length of an id is bounded so that both databases take the same ones.
 CREATE TABLE events (
     sequence bigint PRIMARY KEY,
     event_id text COLLATE "C" NOT NULL UNIQUE CHECK (length(event_id) <= 200),

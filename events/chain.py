@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from adsum.events.reader import Message
+from .reader import Message
 
 __all__ = ["GENESIS", "link"]
 
