@@ -42,6 +42,8 @@ STALE_AFTER = 7.0
 SPREAD = 0.5
 """Seconds over which those who lost the same connection come back."""
 
+LOOK_INTERVAL = 5.0
+"""Seconds between two looks at whether it is still proven, while it is not."""
 _REMEDY = "look at the broker and at adsumd (`adsum status`); till then it answers with the last that it knew"
 
 log = logging.getLogger("adsum.directory")
@@ -80,6 +82,7 @@ class Directory:
         self._spreads = _spreads()
         self._loaded_at = -math.inf
         self._outage = Outage(log, str(self), _REMEDY)
+        self._unproven = Outage(log, f"{self} is stale", _REMEDY)
         self._following: asyncio.Task[None] | None = None
         self._stack: AsyncExitStack | None = None
 
@@ -216,8 +219,9 @@ class Directory:
             self._outage.over()
             delays = backoff()
             if not (self._census.unsure or self._census.wanted):
-                await woken(self._wake, self._until_poll())
+                await woken(self._wake, min(self._until_poll(), self._until_stale()))
                 self._poll()
+                self._tell_staleness()
 
     async def _subscribe(self) -> None:
         """Once, and not before the connection first stood (the driver forgets what came before)."""
@@ -262,6 +266,19 @@ class Directory:
     def _poll(self) -> None:
         if self._until_poll() <= 0:
             self._census.want_all(f"there was no mark for {self._poll_interval:g} s")
+
+    def _until_stale(self) -> float:
+        left = STALE_AFTER - self.age
+        return left if left > 0 else LOOK_INTERVAL
+
+    def _tell_staleness(self) -> None:
+        """Say in the log when no mark proves it any more; of a lost connection the broker tells."""
+        if self.state == "live":
+            self._unproven.over()
+        elif not self._broker.connected:
+            return
+        elif self._unproven.lasted or self._census.proven_at > self._loaded_at:  # else its namespace never had any
+            self._unproven.goes_on(f"no adsumd has proven it complete for {self.age:.0f} s")
 
     # ---- hearing
 

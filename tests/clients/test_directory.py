@@ -106,6 +106,30 @@ async def test_without_marks_it_says_that_it_is_stale(
             await until(lambda: directory.state, "live".__eq__)
 
 
+async def test_who_is_not_proven_any_more_says_so_in_the_log(
+    registry: Registry, announcer: Announcer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once when it begins, and when it is over; not where no mark ever came: that namespace may never have had any."""
+    monkeypatch.setattr("adsum.clients.directory.STALE_AFTER", 0.5)
+    monkeypatch.setattr("adsum.clients.directory.LOOK_INTERVAL", 0.1)
+
+    def told() -> list[str]:
+        return [record.message for record in caplog.records if "directory of default/orders is stale" in record.message]
+
+    caplog.set_level("INFO", "adsum.directory")
+    async with registry.directory("orders") as directory:
+        await until(lambda: directory.state, "stale".__eq__)
+        async with announcer.marking():
+            await until(lambda: directory.state, "live".__eq__)
+            assert told() == []
+        await until(told)
+        assert "no adsumd has proven it complete" in told()[0]
+        assert "adsum status" in told()[0]
+        async with announcer.marking():
+            await until(lambda: any("works again" in text for text in told()))
+    assert len(told()) == 2
+
+
 async def test_a_missed_change_is_repaired_by_marks(registry: Registry, announcer: Announcer) -> None:
     await announcer.put("orders", "a", 1)
     async with registry.directory("orders") as directory:
