@@ -25,6 +25,7 @@ from adsum.events.streams import TOMBSTONE_TTL, TOPOLOGY
 
 from .catalog import Catalog
 from .fold import Batch
+from .leader import Lease
 from .mirror import Mirror, Stored
 from .record import departed, instance_of
 from .writer import Writer
@@ -63,8 +64,9 @@ class Announcer:
     `complete` is set while all is announced that is known to be due; then everything up to `revision` was told.
     """
 
-    def __init__(self, broker: Broker, catalog: Catalog, writer: Writer, epoch: str) -> None:
+    def __init__(self, broker: Broker, catalog: Catalog, writer: Writer, epoch: str, lease: Lease) -> None:
         self._broker, self._catalog, self._writer, self._epoch = broker, catalog, writer, epoch
+        self._lease = lease
         self._departed: dict[Key, Departed] = {}
         self._due: dict[Key, None] = {}
         self._ahead: set[Key] = set()
@@ -187,6 +189,7 @@ class Announcer:
         sent: list[tuple[Topology, asyncio.Future[int]]] = []
         try:
             for key, message in told.items():
+                await self._lease.held()
                 headers = self._headers(key, message)
                 future = await self._broker.store_later(TOPOLOGY, subjects.topology(key), encode(message), headers)
                 sent.append((message, future))

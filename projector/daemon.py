@@ -165,7 +165,7 @@ class Daemon:
             await self.leader.elected.wait()
             shared = self._catalog.shared
             self._term = Term(
-                self._broker, self.projection, self._epoch, self.leader.me, self._verdict_connection, take_up=shared
+                self._broker, self.projection, self._epoch, self.leader, self._verdict_connection, take_up=shared
             )
             try:
                 await self._while_elected(self._term)

@@ -3,12 +3,14 @@
 The leader publishes a tick about once a second, each conditional on the one before. A daemon that saw no tick for
 five seconds and stands at the end of the log may publish the next; whoever loses the comparison steps down. So it
 works on any catalog, and a paused leader loses it: its next tick names a predecessor that is no longer the last.
+Until then it says nothing either: four seconds after it sent the last tick that stands it falls silent by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from typing import Protocol
 
@@ -24,10 +26,12 @@ from adsum.events.streams import BEATS
 from .beats import BeatReader, LastTick
 from .clock import TICK_INTERVAL
 
-__all__ = ["RESIGNED", "TAKEOVER_AFTER", "Candidate", "Leader", "may_take"]
+__all__ = ["RESIGNED", "TAKEOVER_AFTER", "Candidate", "Leader", "Lease", "may_take"]
 
 TAKEOVER_AFTER = 5.0
 """Seconds without a tick after which another daemon may publish the next."""
+HOLDS_FOR = TAKEOVER_AFTER - TICK_INTERVAL
+"""Seconds after a tick was sent for which its leader speaks: no other may have taken over, with some to spare."""
 SEEK_INTERVAL = 0.25
 RESIGNED = ""
 """The leader that a tick names which gives the lease back."""
@@ -61,6 +65,34 @@ def may_take(last: LastTick | None, home: str, quiet_since: float, now: float) -
     return now - max(last.read_at, quiet_since) > TAKEOVER_AFTER
 
 
+class Lease:
+    """Whether what only the leader says may be said now; false in a process that stood still and has just woken."""
+
+    def __init__(self) -> None:
+        self._sent = -math.inf
+        self._renewed = asyncio.Event()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nobody else can have taken over yet."""
+        return time.monotonic() - self._sent < HOLDS_FOR
+
+    async def held(self) -> None:
+        """Wait until it holds."""
+        while not self.holds:
+            self._renewed.clear()
+            await self._renewed.wait()
+
+    def renew(self, sent: float) -> None:
+        """The tick that was sent at `sent` (monotonic seconds) stands."""
+        self._sent = sent
+        self._renewed.set()
+
+    def end(self) -> None:
+        """It was lost or given back."""
+        self._sent = -math.inf
+
+
 class Leader:
     """Takes, keeps and gives back the lease. `elected` is set while it is held, `lost` while it is not.
 
@@ -75,6 +107,7 @@ class Leader:
         self._number = 0
         self._sequence = 0
         self._resigning = False
+        self.lease = Lease()
         self.elected = asyncio.Event()
         self.lost = asyncio.Event()
         self.lost.set()
@@ -132,6 +165,7 @@ class Leader:
             self._step_down()
 
     def _step_down(self) -> None:
+        self.lease.end()
         self.elected.clear()
         self.lost.set()
 
@@ -148,16 +182,19 @@ class Leader:
         """Publish the next tick; whether it stands. Raises BrokerUnavailable if that cannot be known now."""
         tick = self._candidate.report(Tick(leader=leader, number=self._number + 1))
         for _ in range(2):
+            sent = time.monotonic()
             headers = {"Nats-Expected-Last-Subject-Sequence": str(self._sequence)}
             try:
                 stored = await self._broker.store(BEATS, subjects.TICK, encode(tick), headers, 2 * TICK_INTERVAL)
             except WrongLastSequence:
                 if not await self._may_try_again():
                     return False
-                if self._number == tick.number:  # it was stored after all
+                if self._number == tick.number:  # it was stored after all, who knows when: the next one renews
                     return True
                 continue
             self._number, self._sequence = tick.number, stored
+            if leader != RESIGNED:
+                self.lease.renew(sent)
             return True
         return False
 

@@ -9,6 +9,7 @@ from adsum.events.broker import Broker
 from adsum.events.outage import Outage
 
 from .announcer import Announcer
+from .leader import Leader
 from .marks import mark_round
 from .projection import Projection
 from .reaper import Reaper
@@ -27,14 +28,14 @@ class Term:
         broker: Broker,
         projection: Projection,
         epoch: str,
-        me: str,
+        leader: Leader,
         open_verdicts: Callable[[], Broker],
         *,
         take_up: bool,
     ) -> None:
         self._broker, self._projection, self._take_up = broker, projection, take_up
-        self._announcer = Announcer(broker, projection.catalog, projection.writer, epoch)
-        self._open_verdicts, self._me = open_verdicts, me
+        self._announcer = Announcer(broker, projection.catalog, projection.writer, epoch, leader.lease)
+        self._open_verdicts, self._leader = open_verdicts, leader
         self._reaper: Reaper | None = None
 
     def ticked(self) -> None:
@@ -58,7 +59,7 @@ class Term:
                 await projection.writer.reached(await projection.writer.log_end())
                 projection.listen(self._announcer.committed)
                 self._reaper = Reaper(
-                    projection.writer, projection.beats, projection.guard, self._open_verdicts, self._me
+                    projection.writer, projection.beats, projection.guard, self._open_verdicts, self._leader
                 )
                 tasks.create_task(self._announcer.run(), name="announcer")
                 tasks.create_task(self._reaper.run(), name="reaper")
@@ -70,6 +71,7 @@ class Term:
         round = 0
         while True:
             await self._announcer.complete.wait()
+            await self._leader.lease.held()
             self._projection.announced = self._announcer.revision
             round += 1
             await mark_round(self._broker, self._announcer.mirror.announced, round)

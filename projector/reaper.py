@@ -27,6 +27,7 @@ from adsum.events.streams import BEATS
 from .beats import BeatReader
 from .clock import TICK_INTERVAL
 from .guard import Guard
+from .leader import Leader
 from .silence import Suspicion, judge
 from .writer import Writer
 
@@ -54,10 +55,10 @@ class Reaper:
     """
 
     def __init__(
-        self, writer: Writer, beats: BeatReader, guard: Guard, open_broker: Callable[[], Broker], me: str
+        self, writer: Writer, beats: BeatReader, guard: Guard, open_broker: Callable[[], Broker], leader: Leader
     ) -> None:
         self._writer, self._beats, self._guard, self._open = writer, beats, guard, open_broker
-        self._author = Author("reaper", me)
+        self._lease, self._author = leader.lease, Author("reaper", leader.me)
         self._said: dict[Key, int] = {}
         self._ticked = asyncio.Event()
         self._broker: Broker | None = None
@@ -134,6 +135,8 @@ class Reaper:
             current = self._writer.records.get(record.key)
             if current is None or (current.term, current.last) != (record.term, record.last):
                 return  # something was said since; the next tick judges anew
+            if not self._lease.holds:
+                return  # this process stood still: another one may judge by now
             if time.monotonic() - looked <= LOOK_GOOD_FOR:
                 await self._say(broker, suspicion)
                 return

@@ -1,12 +1,15 @@
-"""Who may publish the next tick."""
+"""Who may publish the next tick, and for how long its leader may speak."""
 
 from __future__ import annotations
+
+import asyncio
+import time
 
 import pytest
 
 from adsum.events.signals import Tick
 from adsum.projector.beats import LastTick
-from adsum.projector.leader import RESIGNED, TAKEOVER_AFTER, may_take
+from adsum.projector.leader import HOLDS_FOR, RESIGNED, TAKEOVER_AFTER, Lease, may_take
 
 
 def last(leader: str, read_at: float, first: bool = False) -> LastTick:
@@ -30,3 +33,27 @@ def last(leader: str, read_at: float, first: bool = False) -> LastTick:
 )
 def test_may_take(tick: LastTick | None, quiet_since: float, now: float, may: bool) -> None:
     assert may_take(tick, "home", quiet_since, now) is may
+
+
+async def test_a_lease_holds_for_less_than_others_wait() -> None:
+    assert HOLDS_FOR < TAKEOVER_AFTER
+    lease = Lease()
+    assert not lease.holds
+    lease.renew(time.monotonic())
+    assert lease.holds
+    lease.renew(time.monotonic() - HOLDS_FOR)
+    assert not lease.holds
+    lease.renew(time.monotonic())
+    lease.end()
+    assert not lease.holds
+
+
+async def test_who_waits_for_a_lease_goes_on_with_the_next_tick_that_stands() -> None:
+    lease = Lease()
+    waiting = asyncio.create_task(lease.held())
+    await asyncio.sleep(0)
+    lease.renew(time.monotonic() - HOLDS_FOR)  # one that was told too late
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    lease.renew(time.monotonic())
+    await waiting
