@@ -238,7 +238,7 @@ class Broker:
 
         What was published is sent before, if the server takes it at once.
         """
-        self._closing = True
+        self._closing = self._client.leaving = True
         if self._connecting is not None:
             self._connecting.cancel()
             await _ended(self._connecting, 0.5)

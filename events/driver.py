@@ -41,7 +41,7 @@ _REFUSALS = {10059: StreamMissing, 10071: WrongLastSequence, 10164: WrongLastSeq
 
 
 class Driver(Client):
-    """nats-py, but for six things, most of which left a process deaf that believed itself connected.
+    """nats-py, but for seven things, most of which left a process deaf that believed itself connected.
 
     It closes for good when the server says an error to a connection that stands (its credentials expired or were taken
     back, too many connections): this one tries again, like after any other loss. The answer to a ping whose sender
@@ -49,12 +49,15 @@ class Driver(Client):
     while the connection stands is a lost connection. And the socket of a handshake that failed is closed at once.
     A message whose subject or headers it cannot read ends its read loop, and comes again: see `wire`. And where an
     attempt to reconnect fails in a way that the driver does not expect (a credentials file that is being written, a
-    socket that uvloop has closed), the task of it ends without a word: here the next attempt follows.
+    socket that uvloop has closed), the task of it ends without a word: here the next attempt follows. And whoever is
+    connecting when it is closed may lose the cancellation (see `heeding_cancellation`) and connect after all, for good:
+    here nothing connects any more once it is `leaving`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._ps = Parser(self)
+        self.leaving = False
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         return headers_of(headers) if headers else None
@@ -74,9 +77,15 @@ class Driver(Client):
         await self._error_cb(error)
         await self._process_op_err(error)
 
+    async def _connect_to_server(self, s: Any) -> None:
+        self._heed_leaving()
+        await super()._connect_to_server(s)
+
     async def _process_connect_init(self) -> None:
         try:
+            self._heed_leaving()
             await super()._process_connect_init()
+            self._heed_leaving()
         except BaseException:
             if self._transport is not None:
                 self._transport.close()  # type: ignore[no-untyped-call]  # the driver's own
@@ -99,6 +108,10 @@ class Driver(Client):
                 self._status = Client.RECONNECTING
                 await self._error_cb(error)
                 await asyncio.sleep(self.options["reconnect_time_wait"])
+
+    def _heed_leaving(self) -> None:
+        if self.leaving:
+            raise asyncio.CancelledError
 
     def give_up(self) -> None:
         """Drop the socket as it is, and what is unsent: closing it politely waits for a server that may stand still."""

@@ -15,6 +15,7 @@ from nats.aio.subscription import Subscription
 
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.errors import BrokerUnavailable
+from tests.proxy import proxy_to
 from tests.servers import Server
 from tests.waiting import until
 
@@ -154,6 +155,31 @@ def test_closing_a_connection_that_never_stood(tmp_path: Path, loop: str, waited
         await asyncio.sleep(waited)  # the moment of closing is what the test varies
         await closed(broker)
         await server.stop()
+
+    run(loop, test)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_was_closed_in_a_handshake_stays_closed(tmp_path: Path, loop: str) -> None:
+    """Dropping the socket ends the handshake as its task is cancelled, and the one hides the other."""
+
+    async def test() -> None:
+        server = await Server(tmp_path / "server").start()
+        try:
+            async with proxy_to(server.url) as proxy:
+                broker = Broker.open(BrokerSettings(url=proxy.url), "test")
+                await broker.ready(10)
+                proxy.blackhole("down")
+                proxy.drop()
+                await until(lambda: not broker.connected)
+                await until(lambda: proxy.connections)
+                await broker.close()
+                proxy.heal()
+                await asyncio.sleep(1)  # longer than the wait between two tries to connect
+                await until(lambda: proxy.connections, lambda count: count == 0, seconds=2)
+                assert broker.connects == 1
+        finally:
+            await server.stop()
 
     run(loop, test)
 
