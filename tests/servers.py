@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,6 +21,7 @@ class Server:
         self.folder, self.config, self.jetstream = folder, config, jetstream
         self.port = -1
         self._process: asyncio.subprocess.Process | None = None
+        self._monitor = ""
         folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -36,7 +39,22 @@ class Server:
         await until(lambda: file.exists() or self._process is None or self._process.returncode is not None)
         ports = msgspec.json.decode(await until(file.read_bytes), type=dict[str, list[str]])
         self.port = int(ports["nats"][0].rsplit(":", 1)[1])
+        self._monitor = ports.get("monitoring", [""])[0]
         return self
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._running().pid
+
+    async def monitor(self, page: str) -> dict[str, Any]:
+        """What it tells of itself at /varz, /jsz or /connz; its `config` has to say `http: "127.0.0.1:-1"`."""
+
+        def read() -> bytes:
+            with urllib.request.urlopen(f"{self._monitor}/{page}", timeout=10) as answer:
+                return bytes(answer.read())
+
+        return dict(msgspec.json.decode(await asyncio.to_thread(read)))
 
     async def reload(self, config: str) -> None:
         """Let it read another configuration, without a restart."""
