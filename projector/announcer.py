@@ -1,8 +1,9 @@
 """The announcer: tells in ADSUM_TOPOLOGY what the catalog holds, for the broker to republish as changes.
 
 It follows the stream it writes, so it knows the last message of every subject and publishes only on the condition
-that it still is. When it begins it compares the whole and publishes only the differences; what it did not write
-itself it corrects; a message of the same epoch that is above its own checkpoint it leaves alone until it got there.
+that it still is. When it begins it compares the whole and publishes only the differences; what it did not write itself
+it corrects, what somebody threw away it tells again; a message of the same epoch that is above its own checkpoint it
+leaves alone until it got there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from adsum.events.errors import BrokerRefused, BrokerUnavailable
 from adsum.events.following import follow
 from adsum.events.names import Key
 from adsum.events.outage import BROKER_REMEDY, Outage
-from adsum.events.reader import Message
+from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.signals import Departed, Instance, Topology
 from adsum.events.streams import TOMBSTONE_TTL, TOPOLOGY
 
@@ -35,6 +36,9 @@ __all__ = ["Announcer", "is_ahead", "is_news"]
 TOGETHER = 500
 ACKNOWLEDGED_WITHIN = 5.0
 UNKNOWN_END = (1 << 64) - 1
+LOOK_EVERY = 5.0
+REST = 60.0
+"""Seconds between two looks for states that are missing, and after one that read the whole for nothing."""
 
 log = logging.getLogger("adsum.announcer")
 
@@ -103,6 +107,7 @@ class Announcer:
             following = follow(self._broker, TOPOLOGY, self._read, outage=self._reading, before=self._begin_anew)
             tasks.create_task(following, name="announcer: follow")
             tasks.create_task(self._announce(), name="announcer: announce")
+            tasks.create_task(self._look_for_missing(), name="announcer: look for missing")
 
     # ---- what is stored
 
@@ -124,6 +129,37 @@ class Announcer:
         if self._whole.is_set():
             self._due.update(dict.fromkeys(changed))
             self._wake.set()
+
+    async def _look_for_missing(self) -> None:
+        """No message tells that states were thrown away (a purge): compare now and then how many there are."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                in_vain = self._whole.is_set() and await self._fewer_than_known() and not await self._find_missing()
+            except (BrokerUnavailable, BrokerRefused, ReaderLost) as error:
+                log.debug("looking for missing states: %s", error)
+                continue
+            await asyncio.sleep(REST if in_vain else 0)  # some tombstones aged out, no more
+
+    async def _fewer_than_known(self) -> bool:
+        info = await self._broker.stream_info(TOPOLOGY)
+        self.mirror.forget_tombstones(self._now())
+        return info is not None and info.state.messages < self.mirror.count
+
+    async def _find_missing(self) -> bool:
+        """Read the whole: what is missing is forgotten, and due if it is of somebody present; whether any such is."""
+        known = self.mirror.keys()
+        async with StreamReader(self._broker, TOPOLOGY) as reader:
+            while messages := await reader.to_end():
+                known -= {subjects.key_of(message.subject) for message in messages}
+        missing = [key for key in known if key in self._writer.records]
+        if missing:
+            log.warning("%d states were thrown away by somebody; telling them again", len(missing))
+        for key in known:
+            self.mirror.forget(key)
+        self._due.update(dict.fromkeys(missing))
+        self._wake.set()
+        return bool(missing)
 
     # ---- what is due
 

@@ -18,6 +18,9 @@ from .marks import Announced
 
 __all__ = ["Mirror", "Stored"]
 
+FORGOTTEN_BEFORE = 60.0
+"""Seconds before the broker drops a tombstone."""
+
 log = logging.getLogger("adsum.announcer")
 
 
@@ -41,6 +44,15 @@ class Mirror:
     def of(self, key: Key) -> Stored | None:
         """What is known of a subject."""
         return self._stored.get(key)
+
+    @property
+    def count(self) -> int:
+        """How many subjects are known."""
+        return len(self._stored)
+
+    def keys(self) -> set[Key]:
+        """All that are known."""
+        return set(self._stored)
 
     def present(self) -> list[Key]:
         """Every instance of which a state is stored, or what cannot be read."""
@@ -74,8 +86,8 @@ class Mirror:
         self.announced.replace(key, _revision(self._stored.pop(key, None)), None, 0)
 
     def forget_tombstones(self, now: float) -> None:
-        """What the broker has dropped by now need not be remembered."""
-        while self._tombstones and self._tombstones[0][0] < now - TOMBSTONE_TTL:
+        """What the broker is about to drop need not be remembered: then it never holds less than is known."""
+        while self._tombstones and self._tombstones[0][0] < now - TOMBSTONE_TTL + FORGOTTEN_BEFORE:
             _, key = self._tombstones.popleft()
             stored = self._stored.get(key)
             if stored is not None and not stored.present:
