@@ -1,21 +1,34 @@
-"""Who speaks, who listens, who chooses and calls: registration, directory, and the command `adsum`."""
+"""Who speaks, who listens, who chooses and asks: registration, directory, history, and the command `adsum`."""
 
 from adsum.events.broker import BrokerSettings
 from adsum.events.description import Description, Endpoint
-from adsum.events.errors import AdsumError, BrokerRefused, BrokerUnavailable, InvalidValue
+from adsum.events.errors import (
+    AdsumError,
+    BeforeLog,
+    BrokerRefused,
+    BrokerUnavailable,
+    InvalidValue,
+    NobodyAnswers,
+    NoLongerKept,
+    NotYet,
+    QuestionRefused,
+)
 from adsum.events.lifecycle import Health, Mode
 from adsum.events.names import Key
+from adsum.events.questions import EventsAsked, Logged, Moment, Page, Status, Version, VersionsAsked
 from adsum.events.signals import Departed, Instance, Liveness
 
 from .cache import Change
 from .changes import Changes
 from .directory import Directory
 from .errors import LifeEnded, NotLoaded, Removed, Superseded
+from .history import History
 from .registration import Registration
 from .registry import Registry, connect
 
 __all__ = [
     "AdsumError",
+    "BeforeLog",
     "BrokerRefused",
     "BrokerSettings",
     "BrokerUnavailable",
@@ -25,17 +38,29 @@ __all__ = [
     "Description",
     "Directory",
     "Endpoint",
+    "EventsAsked",
     "Health",
+    "History",
     "Instance",
     "InvalidValue",
     "Key",
     "LifeEnded",
     "Liveness",
+    "Logged",
     "Mode",
+    "Moment",
+    "NoLongerKept",
+    "NobodyAnswers",
     "NotLoaded",
+    "NotYet",
+    "Page",
+    "QuestionRefused",
     "Registration",
     "Registry",
     "Removed",
+    "Status",
     "Superseded",
+    "Version",
+    "VersionsAsked",
     "connect",
 ]

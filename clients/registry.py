@@ -16,6 +16,7 @@ from adsum.events.ids import new_id
 from adsum.events.names import Key, check_capability, check_label, check_text
 
 from .directory import Directory
+from .history import History
 from .loading import Loading
 from .marks import Marks
 from .registration import Registration
@@ -138,6 +139,13 @@ class Registry:
         return Directory(
             broker, marks, loading, self.namespace, names, capability=capability, poll_interval=poll_interval, wait=wait
         )
+
+    def history(self, *, timeout: float = 10.0) -> History:
+        """What happened, asked of an adsumd: `async for event in registry.history().events(EventsAsked(…))`.
+
+        Of all namespaces unless the question names one. `timeout`: seconds for each page of an answer.
+        """
+        return History(self.broker, timeout)
 
     def _entered(self) -> tuple[Broker, Marks, Loading]:
         if self._parts is None:

@@ -19,7 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig, StreamInfo
 
 from .driver import Driver, JetStream, WrongLastSequence, options, sequence_of, translated
-from .errors import BrokerRefused, BrokerUnavailable, StreamMissing, Unacknowledged
+from .errors import BrokerRefused, BrokerUnavailable, NobodyAnswers, StreamMissing, Unacknowledged
 from .outage import Outage
 from .settings import DEFAULT_URL, BrokerSettings
 
@@ -112,22 +112,48 @@ class Broker:
 
     # ---- core
 
-    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+    @property
+    def max_payload(self) -> int:
+        """Bytes that the server takes as one message."""
+        return int(self._client.max_payload)
+
+    async def publish(
+        self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         """A core publish: sent, not acknowledged. Raises BrokerUnavailable if it cannot even be sent."""
         with translated(f"publish to {subject}"):
-            await self._client.publish(subject, data, reply=reply)
+            await self._client.publish(subject, data, reply=reply, headers=dict(headers) if headers else None)
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+    async def request(self, subject: str, data: bytes, timeout: float = REQUEST_TIMEOUT) -> Msg:
+        """Ask whoever listens on `subject`; the first answer.
+
+        Raises NobodyAnswers if nobody listens there, BrokerUnavailable if nobody answered in time, BrokerRefused.
+        """
+        if not self.connected:
+            raise BrokerUnavailable(f"ask {subject}: not connected to {self.settings.shown}")
+        with translated(f"ask {subject}"):
+            try:
+                return await self._client.request(subject, data, timeout=timeout)
+            except nats.errors.NoRespondersError:
+                raise NobodyAnswers(f"ask {subject}: nobody answers there") from None
+            except nats.errors.TimeoutError:
+                self._raise_refusal(subject)
+                raise
+
+    async def subscribe(
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = ""
+    ) -> Subscription:
         """A core subscription that is in force at the server when this returns, and again after each reconnect.
 
-        It has no limit of pending messages: what floods it is bounded by who reads it (see `reader`, `directory`).
+        Of those with the same `queue` one gets each message. It has no limit of pending messages: what floods it is
+        bounded by who reads it (see `reader`, `directory`). A server that refuses it says so aside: see `refusal`.
         Raises BrokerUnavailable, also before the connection first stood (the driver forgets what came before that).
         """
         if not self.connected:
             raise BrokerUnavailable(f"subscribe to {subject}: not connected to {self.settings.shown}")
         with translated(f"subscribe to {subject}"):
             subscription = await self._client.subscribe(
-                subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0
+                subject, queue=queue, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0
             )
         try:
             await asyncio.sleep(0)  # else the ping of the flush overtakes the queued SUB
@@ -297,9 +323,13 @@ class Broker:
         if "permissions violation" in said.lower() and '"' in said:
             self._refusals[said.lower().split('"')[1]] = said
 
+    def refusal(self, subject: str) -> str | None:
+        """What the server said when it last refused a publish or a subscription to this subject; given once."""
+        return self._refusals.pop(subject.lower(), None)
+
     def _raise_refusal(self, subject: str) -> None:
         """The server tells of a refused publish only aside, with the subject in lower case; then it is no timeout."""
-        refusal = self._refusals.pop(subject.lower(), None)
+        refusal = self.refusal(subject)
         if refusal:
             raise BrokerRefused(f"publish to {subject}: {refusal}")
 

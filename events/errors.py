@@ -4,9 +4,14 @@
     ├── InvalidValue            a value breaks a rule; also a ValueError
     ├── Undecodable             bytes on the bus that are none of our messages
     ├── BrokerUnavailable       the broker did not answer; the same call may work later
-    │   └── Unacknowledged      a publish was sent and nobody said whether it was stored
+    │   ├── Unacknowledged      a publish was sent and nobody said whether it was stored
+    │   └── NobodyAnswers       a question was asked and nobody is there who answers such
     ├── BrokerRefused           the broker answered no; so it will until somebody changes something there
     │   └── StreamMissing       there is no such stream
+    ├── QuestionRefused         an adsumd does not answer this question about the past as it stands
+    │   ├── NotYet              the moment is in the future, or not folded yet
+    │   ├── BeforeLog           nothing was ever logged at that moment
+    │   └── NoLongerKept        what happened then was removed from the catalog
     └── StreamMismatch          a stream exists with other settings than the ones adsum needs
 
 `adsum.projector.errors` and `adsum.clients.errors` hang their own below the same root.
@@ -18,9 +23,14 @@ from collections.abc import Sequence
 
 __all__ = [
     "AdsumError",
+    "BeforeLog",
     "BrokerRefused",
     "BrokerUnavailable",
     "InvalidValue",
+    "NoLongerKept",
+    "NobodyAnswers",
+    "NotYet",
+    "QuestionRefused",
     "StreamMismatch",
     "StreamMissing",
     "Unacknowledged",
@@ -57,6 +67,10 @@ class Unacknowledged(BrokerUnavailable):
     """A publish was sent and its acknowledgement never came: it may or may not be in the log."""
 
 
+class NobodyAnswers(BrokerUnavailable):
+    """A question was asked, and nobody is there who answers such questions."""
+
+
 class BrokerRefused(AdsumError):
     """The broker answered no: a permission, a condition, a limit (consumers, storage, connections), no such stream.
 
@@ -66,6 +80,30 @@ class BrokerRefused(AdsumError):
 
 class StreamMissing(BrokerRefused):
     """There is no such stream: it was deleted, or not created yet."""
+
+
+class QuestionRefused(AdsumError):
+    """An adsumd does not answer this question about the past as it stands. `code` names the error on the bus."""
+
+    code = "400"
+
+
+class NotYet(QuestionRefused):
+    """The moment is in the future, or in a part of the log that the one who answers has not folded yet."""
+
+    code = "425"
+
+
+class BeforeLog(QuestionRefused):
+    """Nothing was ever logged at that moment or before it."""
+
+    code = "404"
+
+
+class NoLongerKept(QuestionRefused):
+    """What happened then was removed from the catalog: it is complete from a later revision on."""
+
+    code = "410"
 
 
 class StreamMismatch(AdsumError):

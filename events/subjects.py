@@ -6,10 +6,12 @@
     adsum.v1.<namespace>.change.<service>.<instance>       the same, republished by the broker once stored
     adsum.v1.<namespace>.mark                              ends a round of marks
     adsum.v1.<namespace>.mark.<service>                    what a complete cache of the service holds
+    adsum.v1.<namespace>.ask.<endpoint>                    a question about the past (see questions)
     adsum.tick                                             the leader's tick
 
 The namespace comes before the kind and the service before the instance, so that the broker's own permissions can
-say who may speak for what. Names are checked by `names`; "*" stands for any in the filters.
+say who may speak for what. Names are checked by `names`; "*" stands for any in the filters. A question about all
+namespaces is asked in "_all", which is the name of none.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ __all__ = [
     "REPUBLISH_FROM",
     "REPUBLISH_TO",
     "TICK",
+    "ask",
+    "asks",
     "beat",
     "beat_term",
     "change",
@@ -32,6 +36,7 @@ __all__ = [
     "events",
     "key_of",
     "namespace_mark",
+    "namespace_of_ask",
     "service_mark",
     "service_of_mark",
     "topologies",
@@ -40,6 +45,7 @@ __all__ = [
 
 _ROOT = "adsum.v1"
 _TOKENS = {"event": 6, "beat": 7, "topology": 6, "change": 6}
+_EVERY_NAMESPACE = "_all"
 TICK = "adsum.tick"
 ALL_EVENTS = f"{_ROOT}.*.event.*.*"
 ALL_BEATS = f"{_ROOT}.*.beat.*.*.*"
@@ -109,3 +115,19 @@ def key_of(subject: str) -> Key:
 def service_of_mark(subject: str) -> str:
     """The service that the subject of a service mark names."""
     return subject[subject.rfind(".") + 1 :]
+
+
+def ask(endpoint: str, namespace: str = "") -> str:
+    """Where questions of a kind are asked about a namespace; without one, about all of them."""
+    return f"{_ROOT}.{namespace or _EVERY_NAMESPACE}.ask.{endpoint}"
+
+
+def asks(endpoint: str = "*") -> str:
+    """A filter for the questions of a kind."""
+    return f"{_ROOT}.*.ask.{endpoint}"
+
+
+def namespace_of_ask(subject: str) -> str:
+    """The namespace that the subject of a question names; empty: all of them."""
+    namespace = subject.split(".")[2]
+    return "" if namespace == _EVERY_NAMESPACE else namespace
