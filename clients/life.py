@@ -121,7 +121,7 @@ class Withdraw(NamedTuple):
 
 
 class LookBack(NamedTuple):
-    """The last word is a stray: read the subject from above sequence `since` on, then `judge_behind`."""
+    """The last word is a stray: look at all that was said above sequence `since`, then `judge_behind`."""
 
     since: int
 

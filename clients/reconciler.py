@@ -110,6 +110,7 @@ class Reconciler:
     def want(self, wanted: Standing) -> int:
         """Change what is wanted; the number that `settled` reaches once the log says so."""
         self.wanted = wanted
+        self.outage.alarm_after = wanted.description.ttl
         self.asked += 1
         self._wake.set()
         return self.asked
@@ -159,7 +160,7 @@ class Reconciler:
             try:
                 await self._reconcile()
             except TROUBLE as error:
-                self.outage.goes_on(error)
+                self.outage.goes_on(error, self._broker.outage.lasted)
                 await woken(self._wake, next(delays))
             else:
                 self.outage.over()
@@ -220,8 +221,8 @@ class Reconciler:
         """Do what the last word means."""
         self._life = self._life.looked(word)
         decision = judge(self._life, word)
-        if isinstance(decision, LookBack):
-            word, decision = await self._look_back(decision.since)
+        if isinstance(decision, LookBack | Yield):  # whoever seems to come later may be said once more
+            word, decision = await self._look_back(self._life.since)
         if isinstance(decision, Yield) and await self._in_another_log():
             return
         match decision:
@@ -235,15 +236,18 @@ class Reconciler:
                 self._end(Removed(self.key, self.term, by.name, reason))
 
     async def _look_back(self, since: int) -> tuple[Word | None, Decision]:
-        """The last word that counts, behind strays, and what it means."""
+        """The last word that counts, behind strays and behind what is only said once more, and what it means."""
         found: Word | None = None
-        last = since
+        last, said = since, set[str]()
         try:
-            async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], since + 1) as reader:
+            async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)]) as reader:
                 while batch := await reader.to_end():
-                    for message in batch:
-                        last, word = message.sequence, _word(message)
-                        found = word if counts(self._life, word.event) else found
+                    for word in map(_word, batch):
+                        last = max(last, word.sequence)
+                        if word.event is None or word.event.id in said:
+                            continue
+                        said.add(word.event.id)
+                        found = word if word.sequence > since and counts(self._life, word.event) else found
         except (BrokerUnavailable, BrokerRefused, ReaderLost):
             self._look_due = True
             raise

@@ -21,7 +21,7 @@ class Outage:
 
     WARNING at the first, ERROR once it has lasted `alarm_after` seconds (and again each time that passes), INFO when
     it is over. `remedy` is the sentence that says what an operator does about it. `lasted` is in seconds, 0 while all
-    is well.
+    is well. `alarm_after` may be changed at any time.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Outage:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log, self._what, self._remedy = log, what, remedy
-        self._alarm_after, self._clock = alarm_after, clock
+        self.alarm_after, self._clock = alarm_after, clock
         self._since: float | None = None
         self._alarmed = 0.0
         self.reason = ""
@@ -50,13 +50,13 @@ class Outage:
             return None
         return Trouble(what=self._what, reason=self.reason[:_MOST], lasted=round(self.lasted, 1), remedy=self._remedy)
 
-    def goes_on(self, reason: object) -> None:
-        """It failed once more."""
+    def goes_on(self, reason: object, already: float = 0.0) -> None:
+        """It failed once more. `already`: seconds for which it had failed when that was noticed first."""
         self.reason = str(reason)
         if self._since is None:
-            self._since = self._alarmed = self._clock()
+            self._since = self._alarmed = self._clock() - already
             self._log.warning("%s: %s; trying again. If it lasts: %s", self._what, reason, self._remedy)
-        elif self._clock() - self._alarmed >= self._alarm_after:
+        elif self._clock() - self._alarmed >= self.alarm_after:
             self._alarmed = self._clock()
             self._log.error("%s: failing for %.0f s now: %s; %s", self._what, self.lasted, reason, self._remedy)
 

@@ -20,7 +20,8 @@ class Proxy:
     """Listens on a port of its own and carries every connection to `target`, a NATS or PostgreSQL server.
 
     `delay`: seconds by which each chunk is held up, for each direction. `blackhole` loses nothing: the bytes wait, as
-    they do in a network that drops packets, and go on once `heal` is called, or are lost with the connection.
+    they do in a network that drops packets, and go on once `heal` is called, or are lost with the connection. What a
+    client sent before it closed goes on too, late.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -29,6 +30,7 @@ class Proxy:
         self._open: dict[Direction, asyncio.Event] = {way: asyncio.Event() for way in _BOTH}
         self._connections: set[asyncio.Task[None]] = set()
         self._refusing = False
+        self._hold_at: dict[Direction, bytes] = {}
         self.delay: dict[Direction, float] = dict.fromkeys(_BOTH, 0.0)
         self.carried: dict[Direction, int] = dict.fromkeys(_BOTH, 0)
         self.port = 0
@@ -49,6 +51,14 @@ class Proxy:
         for way in ways or _BOTH:
             self._open[way].clear()
 
+    def hold_at(self, pattern: bytes, way: Direction = "up") -> None:
+        """`blackhole(way)` as soon as `pattern` comes, before it goes through; see `holds`."""
+        self._hold_at[way] = pattern
+
+    def holds(self, way: Direction = "up") -> bool:
+        """Whether nothing goes through this way."""
+        return not self._open[way].is_set()
+
     def cut(self) -> None:
         """Reset every connection and refuse new ones until `heal`."""
         self._refusing = True
@@ -62,6 +72,7 @@ class Proxy:
     def heal(self) -> None:
         """Carry everything again, without delay."""
         self._refusing = False
+        self._hold_at.clear()
         self.delay = dict.fromkeys(_BOTH, 0.0)
         for way in _BOTH:
             self._open[way].set()
@@ -111,6 +122,9 @@ class Proxy:
 
     async def _pump(self, way: Direction, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while chunk := await reader.read(CHUNK):
+            if way in self._hold_at and self._hold_at[way] in chunk:
+                del self._hold_at[way]
+                self.blackhole(way)
             if self.delay[way]:
                 await asyncio.sleep(self.delay[way])  # the delay that the test asked for
             await self._open[way].wait()
