@@ -12,14 +12,15 @@ from pathlib import Path
 
 from adsum.events import subjects
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_topology, encode
+from adsum.events.codec import decode_event, decode_topology, encode
 from adsum.events.errors import BrokerUnavailable, Undecodable
 from adsum.events.ids import new_id
-from adsum.events.lifecycle import Deregistered, Registered
+from adsum.events.lifecycle import Deregistered, Event, Registered
 from adsum.events.log import last_word, say
 from adsum.events.names import Key
+from adsum.events.reader import StreamReader
 from adsum.events.signals import Heartbeat, Topology
-from adsum.events.streams import TOPOLOGY
+from adsum.events.streams import EVENTS, TOPOLOGY
 from tests.making import OWNER, description
 
 READY_LIMIT = 30.0
@@ -163,3 +164,12 @@ async def topology(broker: Broker, key: Key) -> Topology | None:
         return decode_topology(raw.data or b"") if raw is not None else None
     except (Undecodable, BrokerUnavailable):
         return None
+
+
+async def events_of(broker: Broker, key: Key) -> list[Event]:
+    """All that the log says of an instance."""
+    found: list[Event] = []
+    async with StreamReader(broker, EVENTS, [subjects.event(key)]) as reader:
+        while messages := await reader.to_end():
+            found += [decode_event(message.data) for message in messages]
+    return found

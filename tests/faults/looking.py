@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from adsum.events import subjects
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_event, decode_heartbeat, decode_tick
-from adsum.events.lifecycle import Event
+from adsum.events.codec import decode_heartbeat
 from adsum.events.names import Key
-from adsum.events.reader import StreamReader
 from adsum.events.signals import Departed, Instance, Topology
-from adsum.events.streams import BEATS, EVENTS
+from adsum.events.streams import BEATS
+from tests.observing import last_tick
 from tests.waiting import until
 
 
@@ -23,15 +22,6 @@ def is_gone(seen: Topology | None) -> bool:
     return isinstance(seen, Departed)
 
 
-async def words(broker: Broker, wanted: Key) -> list[Event]:
-    """All that the log says of one instance."""
-    found: list[Event] = []
-    async with StreamReader(broker, EVENTS, [subjects.event(wanted)]) as reader:
-        while messages := await reader.to_end():
-            found += [decode_event(message.data) for message in messages]
-    return found
-
-
 async def beats(broker: Broker, wanted: Key, term: str) -> int:
     """The counter of the last heartbeat of a life, 0 if there is none."""
     raw = await broker.last_message(BEATS, subjects.beat(wanted, term))
@@ -40,8 +30,8 @@ async def beats(broker: Broker, wanted: Key, term: str) -> int:
 
 async def tick_number(broker: Broker) -> int:
     """The number of the last tick, 0 if there is none."""
-    raw = await broker.last_message(BEATS, subjects.TICK)
-    return decode_tick(raw.data or b"").number if raw is not None else 0
+    tick = await last_tick(broker)
+    return tick.number if tick is not None else 0
 
 
 async def ticks(broker: Broker, count: int) -> None:

@@ -14,7 +14,7 @@ from tests.cli.programs import Running, alive, environment, start
 from tests.waiting import until
 
 PROGRAM = Path(__file__).with_name("owner.py")
-HEARTBEAT, TTL = 0.5, 1.5
+HEARTBEAT, TTL = 0.3, 1.2
 
 
 def one(

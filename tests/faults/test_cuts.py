@@ -10,14 +10,14 @@ from adsum.events.broker import Broker
 from adsum.events.lifecycle import Expired, Registered, Updated
 from adsum.events.signals import Instance, Topology
 from adsum.projector.embedded import EmbeddedBroker
-from tests.daemons import adsumd, topology
+from tests.daemons import adsumd, events_of, topology
 from tests.making import key
 from tests.projector.test_daemon import connected
 from tests.proxy import proxy_to
 from tests.servers import Server
 from tests.waiting import until
 
-from .looking import beats, is_gone, is_up, ticks, words
+from .looking import beats, is_gone, is_up, ticks
 from .owners import Owner, one, owner
 
 
@@ -31,7 +31,7 @@ async def test_row_03_a_broker_that_is_away_for_ten_ttls(tmp_path: Path) -> None
     """Nobody gives up: after ten TTLs without a broker every process is visible again, the same process in the same
     life, and has said WARNING at first and ERROR once it had lasted longer than its own TTL, as that is by then.
     """
-    ttl, short = 0.8, {"heartbeat": 0.2, "ttl": 0.8}
+    ttl, short = 0.6, {"heartbeat": 0.2, "ttl": 0.6}
     server = await Server(tmp_path / "nats").start()
     try:
         async with (
@@ -109,13 +109,15 @@ async def test_row_04_updates_before_and_during_a_cut(tmp_path: Path, nats: Embe
         await ticks(broker, 2)
         for id in seen:
             said = [
-                word.instance.weight for word in await words(broker, key(id)) if isinstance(word, Registered | Updated)
+                word.instance.weight
+                for word in await events_of(broker, key(id))
+                if isinstance(word, Registered | Updated)
             ]
             assert said == sorted(said)
             assert said[-1] == 4.0
             assert seen[id] == sorted(seen[id])
             assert seen[id][-1] == 4.0
-        assert [type(word) for word in await words(broker, key("expires"))].count(Expired) == 1
+        assert [type(word) for word in await events_of(broker, key("expires"))].count(Expired) == 1
         assert len({term for _, term in process.states("stays")} - {""}) == 1
         following.cancel()
 

@@ -44,22 +44,22 @@ async def test_row_01_killed_while_the_registry_is_down(
 
 
 @pytest.mark.parametrize(
-    ("catalog", "stop"),
+    ("dsn", "stop"),
     [
         pytest.param("sqlite", signal.SIGKILL, id="sqlite-killed"),
         pytest.param("sqlite", signal.SIGTERM, id="sqlite-ended", marks=pytest.mark.long),
         pytest.param("postgresql", signal.SIGKILL, id="postgresql-killed", marks=pytest.mark.long),
         pytest.param("postgresql", signal.SIGTERM, id="postgresql-ended", marks=pytest.mark.long),
     ],
-    indirect=["catalog"],
+    indirect=["dsn"],
 )
 async def test_row_06_dead_although_the_registry_restarts_all_the_time(
     tmp_path: Path, nats: EmbeddedBroker, broker: Broker, catalog: tuple[str, ...], stop: signal.Signals
 ) -> None:
     """Grace is not renewed at each start: a run of adsumd that reads n ticks ages the dead by n - 2 seconds at least,
-    however it ends. So with runs of about half a TTL, each of three ticks, it takes no more than 2 TTL runs.
+    however it ends. So with runs of three ticks, about half a TTL, it takes no more than two runs a second of the TTL.
     """
-    ttl = 4.0
+    ttl = 3.0
     options = ("--nats", nats.url, *catalog)
     async with adsumd(tmp_path / "data", *options):
         await Service(broker, key(), heartbeat=ttl / 3, ttl=ttl).register()

@@ -178,7 +178,7 @@ def told(story: list[tuple[Word, list[Observing]]]) -> Iterator[World]:
 
 
 @given(STORIES, st.booleans())
-@settings(max_examples=1000)
+@settings(max_examples=400)
 def test_row_02_every_interleaving_of_two_lives(story: list[tuple[Word, list[Observing]]], lives: bool) -> None:
     """Who is there is who registered last, unless its own life was ended; nothing that is heard changes that. Whoever
     is there in the end expires when it falls silent, however much the other one beats, and stays while it beats.

@@ -19,12 +19,12 @@ from adsum.events.log import last_word, say
 from adsum.events.signals import Heartbeat, Instance
 from adsum.events.streams import EVENTS
 from tests.cli.programs import Adsum, types
-from tests.daemons import AdsumDaemon, Service, adsumd, topology
+from tests.daemons import AdsumDaemon, Service, adsumd, events_of, topology
 from tests.making import OWNER, key
 from tests.projector.test_daemon import FREE, connected
 from tests.waiting import until
 
-from .looking import beats, is_gone, is_up, ticks, words
+from .looking import beats, is_gone, is_up, ticks
 from .owners import TTL, one, owner
 
 
@@ -55,7 +55,7 @@ async def test_row_02_the_late_words_of_an_old_process(daemon: AdsumDaemon, bus:
         await bus.publish(subjects.beat(a, first), encode(Heartbeat(10_000)))
         await ticks(bus, 1)
         assert is_gone(await topology(bus, a))
-        assert [type(word) for word in await words(bus, a)] == [Registered, Lapsed, Expired]
+        assert [type(word) for word in await events_of(bus, a)] == [Registered, Lapsed, Expired]
         async with owner(daemon.url, one("a")) as new:
             second = await new.reaches("a", "registered")
             old.signal(signal.SIGCONT)
@@ -93,15 +93,15 @@ async def test_row_17_several_processes_with_one_id(daemon: AdsumDaemon, bus: Br
             lambda found: len(found) == 1,
         )
         [winner] = [other for other in others if other not in left]
-        await ticks(bus, 5)
-        registered = [word for word in await words(bus, a) if isinstance(word, Registered)]
+        await ticks(bus, 3)
+        registered = [word for word in await events_of(bus, a) if isinstance(word, Registered)]
         assert [word.by.name for word in registered][:1] == ["first"]
         assert len(registered) == len({word.term for word in registered}) == 3
         assert winner.states("a")[-1] == ("registered", registered[-1].term)
         assert await beats(bus, a, term) == beaten
         await winner.leave()
         await until(lambda: topology(bus, a), is_gone)
-        await ticks(bus, 3)
+        await ticks(bus, 1)
         told = await adsum.events("orders")
         assert types(told) == ["registered"] * 3 + ["deregistered"]
         assert sorted(event["author"]["name"] for event in told[:3]) == ["b", "c", "first"]
@@ -138,4 +138,4 @@ async def test_row_26_an_old_and_a_new_process_beat_side_by_side(bus: Broker) ->
     seen = await topology(bus, key("lives"))
     assert isinstance(seen, Instance)
     assert seen.term == news["lives"].term
-    assert [type(word) for word in await words(bus, key("lives"))] == [Registered, Registered]
+    assert [type(word) for word in await events_of(bus, key("lives"))] == [Registered, Registered]

@@ -12,9 +12,8 @@ from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Departed, Instance
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY
 from tests.cluster import cluster
-from tests.daemons import Service, adsumd, topology
+from tests.daemons import Service, adsumd, events_of, topology
 from tests.making import key
-from tests.projector.test_lifecycle import events_of
 from tests.waiting import until
 
 TTL = 6.0

@@ -21,10 +21,10 @@ from adsum.events.streams import BEATS
 from adsum.projector.databases import open_catalog
 from adsum.projector.embedded import EmbeddedBroker
 from adsum.projector.leader import RESIGNED, TAKEOVER_AFTER
-from tests.daemons import AdsumDaemon, Service, adsumd, topology
+from tests.daemons import AdsumDaemon, Service, adsumd, events_of, topology
 from tests.databases import PostgresServer
 from tests.making import key
-from tests.projector.test_lifecycle import TTL, events_of
+from tests.projector.test_lifecycle import TTL
 from tests.waiting import until
 
 

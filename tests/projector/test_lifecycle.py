@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_event
-from adsum.events.lifecycle import Event, Expired, Lapsed, Registered, Resumed
-from adsum.events.names import Key
-from adsum.events.reader import StreamReader
+from adsum.events.lifecycle import Expired, Lapsed, Registered, Resumed
 from adsum.events.signals import Departed, Instance, Topology
-from adsum.events.streams import EVENTS, TOPOLOGY
-from tests.daemons import AdsumDaemon, Service, adsumd, topology
+from adsum.events.streams import TOPOLOGY
+from tests.daemons import AdsumDaemon, Service, adsumd, events_of, topology
 from tests.making import key
 from tests.projector.test_daemon import FREE, connected
 from tests.waiting import until
@@ -36,17 +33,6 @@ async def bus(daemon: AdsumDaemon) -> AsyncIterator[Broker]:
     broker = await connected(daemon.url)
     yield broker
     await broker.close()
-
-
-async def events_of(broker: Broker, wanted: Key) -> list[Event]:
-    """All that the log says of one instance."""
-    found: list[Event] = []
-    async with StreamReader(
-        broker, EVENTS, [f"adsum.v1.{wanted.namespace}.event.{wanted.service}.{wanted.id}"]
-    ) as reader:
-        while messages := await reader.to_end():
-            found += [decode_event(message.data) for message in messages]
-    return found
 
 
 async def topology_count(broker: Broker) -> int:
