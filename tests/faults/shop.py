@@ -32,7 +32,7 @@ class Shop:
         self.in_flight.add(call)
         try:
             await reader.readuntil(b"\r\n\r\n")
-            await asyncio.sleep(WORK)
+            await asyncio.sleep(WORK)  # what the call does
             body = self.id.encode()
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
             await writer.drain()
