@@ -11,7 +11,7 @@ INSTALL := $(PYTHON) -m pip --python $(BIN)/python install -qq --disable-pip-ver
 RECIPE := pyproject.toml constraints.txt $(VENV)/sources
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check format clean FORCE
+.PHONY: help run test lint check soak weekly format clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,13 @@ lint: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
 	@$(BIN)/lint-imports
 
 check: lint test  ## all that has to pass: lint and test; this is what CI runs
+
+soak: $(VENV)/dev.stamp  ## random faults for ten minutes, then every record checked: make soak ARGS='--minutes 60 --seed 7'
+	@$(BIN)/python -m tests.soak $(ARGS)
+
+weekly: $(VENV)/dev.stamp  ## the tests that take minutes, and a soak of half an hour; another one each week: ARGS='--seed 7'
+	@$(BIN)/python -m pytest -n $(WORKERS) -m long
+	@$(BIN)/python -m tests.soak --minutes 30 $(ARGS)
 
 format: $(VENV)/dev.stamp  ## bring the code into its form
 	@$(BIN)/ruff check --fix .

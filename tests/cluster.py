@@ -26,7 +26,8 @@ class Node:
             f"listen: 127.0.0.1:{ports[number]}\n"
             f"server_name: n{number}\n"
             f'jetstream {{ store_dir: "{folder / f"n{number}"}", sync_interval: always }}\n'
-            f"cluster {{ name: test, listen: 127.0.0.1:{routes[number]}, routes: [{urls}] }}\n"
+            # Not told of each other's addresses, so that a client comes only where its test wants it to.
+            f"cluster {{ name: test, no_advertise: true, listen: 127.0.0.1:{routes[number]}, routes: [{urls}] }}\n"
         )
         self._process: asyncio.subprocess.Process | None = None
 

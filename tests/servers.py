@@ -62,9 +62,9 @@ class Server:
         self._write()
         self._running().send_signal(signal.SIGHUP)
 
-    async def kill(self) -> None:
-        """End it at once."""
-        self._running().kill()
+    async def kill(self, sent: signal.Signals = signal.SIGKILL) -> None:
+        """End it: at once, or politely with SIGTERM."""
+        self._running().send_signal(sent)
         await self._running().wait()
         self._process = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Iterator
@@ -79,6 +80,16 @@ def test_the_face_of_a_package_is_exactly_what_it_imports(package: str) -> None:
 def test_every_folder_with_code_is_installed() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     assert sorted(told) == sorted({name_of(path.parent / "__init__.py") for path in modules(*PACKAGES)})
+
+
+def test_the_validator_of_a_soak_shares_no_code_with_the_product() -> None:
+    """Two folds of one log that agree prove something only if neither knows the other."""
+    own = {f"tests.soak.{name}" for name in ("history", "story", "sight", "validator")}
+    for name in own:
+        tree = ast.parse((ROOT / f"{name.replace('.', '/')}.py").read_text())
+        imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {module for module in imported if module.partition(".")[0] not in sys.stdlib_module_names} <= own, name
 
 
 def test_no_test_sleeps_for_luck() -> None:
