@@ -244,6 +244,11 @@ class Broker:
         with self._asked(f"create stream {config.name}", str(config.name)):
             await self._js.add_stream(config)
 
+    async def update_stream(self, config: StreamConfig) -> None:
+        """Change a stream's settings. Raises StreamMissing, BrokerRefused, BrokerUnavailable."""
+        with self._asked(f"update stream {config.name}", str(config.name)):
+            await self._js.update_stream(config)
+
     async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
         """Create a consumer. Raises StreamMissing, BrokerRefused, BrokerUnavailable."""
         with self._asked(f"read stream {stream}", stream):

@@ -7,6 +7,7 @@ ADSUM_TOPOLOGY  the last state per instance, republished as changes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
 
@@ -25,7 +26,17 @@ from .broker import Broker
 from .errors import AdsumError, StreamMismatch, StreamMissing
 from .ids import new_epoch
 
-__all__ = ["BEATS", "EVENTS", "TOPOLOGY", "compare", "definitions", "ensure_streams", "epoch_of_log", "read_epoch"]
+__all__ = [
+    "BEATS",
+    "EVENTS",
+    "TOPOLOGY",
+    "compare",
+    "definitions",
+    "ensure_streams",
+    "epoch_of_log",
+    "read_epoch",
+    "renew_epoch",
+]
 
 EVENTS = "ADSUM_EVENTS"
 BEATS = "ADSUM_BEATS"
@@ -120,6 +131,16 @@ async def read_epoch(broker: Broker) -> str:
     if info is None:
         raise StreamMissing(f"stream {EVENTS} does not exist: no adsumd has run on this broker yet")
     return epoch_of_log(info)
+
+
+async def renew_epoch(broker: Broker, epochs_seen: Iterable[str] = ()) -> str:
+    """Give the log an epoch above its own and all of `epochs_seen`: it is another log than it was. The new one."""
+    info = await broker.stream_info(EVENTS)
+    if info is None:
+        raise StreamMissing(f"stream {EVENTS} does not exist")
+    epoch = new_epoch((epoch_of_log(info), *epochs_seen))
+    await broker.update_stream(replace(info.config, metadata={**(info.config.metadata or {}), _EPOCH: epoch}))
+    return epoch
 
 
 def epoch_of_log(info: StreamInfo) -> str:

@@ -24,7 +24,7 @@ from adsum.events.outage import Outage
 from adsum.events.reader import StreamReader
 from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Tick
-from adsum.events.streams import EVENTS, TOPOLOGY, ensure_streams
+from adsum.events.streams import EVENTS, TOPOLOGY, ensure_streams, renew_epoch
 
 from .beats import BeatReader
 from .catalog import REMEDY, Catalog
@@ -49,7 +49,10 @@ log = logging.getLogger("adsum.daemon")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What `adsumd` was asked for. `nats` None: an embedded broker on `host`:`port`; `dsn` None: SQLite in `data`."""
+    """What `adsumd` was asked for. `nats` None: an embedded broker on `host`:`port`; `dsn` None: SQLite in `data`.
+
+    `new_epoch`: the log is another one than before; say so to all who knew it.
+    """
 
     data: Path
     host: str = "127.0.0.1"
@@ -57,6 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     nats: BrokerSettings | None = None
     replicas: int = 1
     dsn: str | None = None
+    new_epoch: bool = False
 
 
 async def serve(options: Options, ready: Callable[[str], None]) -> None:
@@ -74,6 +78,8 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         stack.push_async_callback(catalog.close)
         await catalog.open()
         epoch = await _streams(broker, catalog, options.replicas)
+        if options.new_epoch:
+            epoch = await _begin_epoch(broker, catalog)
         home = daemon_id(folder)
         daemon = Daemon(broker, catalog, epoch, home, settings, (embedded.outage,) if embedded is not None else ())
         async with asyncio.TaskGroup() as tasks:
@@ -220,11 +226,29 @@ async def _streams(broker: Broker, catalog: Catalog, replicas: int) -> str:
         await asyncio.sleep(next(delays))
 
 
+async def _begin_epoch(broker: Broker, catalog: Catalog) -> str:
+    """Give the log a new epoch; for a catalog that folded nothing, since any other is refused in it."""
+    checkpoint = await catalog.checkpoint()
+    if checkpoint is not None and checkpoint.sequence:
+        what = f"a new epoch is for an empty catalog, and {catalog.name} stands at {checkpoint.sequence}"
+        raise Refusal(what, "Leave --new-epoch away, or give it an empty database (--catalog).")
+    epoch = await renew_epoch(broker, await _announced_epochs(broker))
+    log.warning("the log has a new epoch, %s: services register again, caches are read anew", epoch)
+    return epoch
+
+
 async def _epochs_seen(broker: Broker, catalog: Catalog) -> tuple[str, ...]:
     """Every epoch a new log's must be above: the catalog's, and those that topology messages still bear."""
     checkpoint = await catalog.checkpoint()
     seen = {checkpoint.epoch} if checkpoint else set[str]()
-    if await broker.stream_info(EVENTS) is None and await broker.stream_info(TOPOLOGY) is not None:
+    if await broker.stream_info(EVENTS) is None:
+        seen |= await _announced_epochs(broker)
+    return tuple(seen)
+
+
+async def _announced_epochs(broker: Broker) -> set[str]:
+    seen: set[str] = set()
+    if await broker.stream_info(TOPOLOGY) is not None:
         async with StreamReader(broker, TOPOLOGY) as reader:
             while messages := await reader.to_end():
                 for message in messages:
@@ -232,7 +256,7 @@ async def _epochs_seen(broker: Broker, catalog: Catalog) -> tuple[str, ...]:
                         seen.add(decode_topology(message.data).epoch)
                     except Undecodable:
                         continue
-    return tuple(seen)
+    return seen
 
 
 def _ready_line(broker: Broker, catalog: Catalog, revision: int) -> str:

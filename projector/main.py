@@ -85,6 +85,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--catalog", metavar="DSN", help="sqlite:///FILE or postgresql://… (default: SQLite in the data folder)"
     )
+    parser.add_argument(
+        "--new-epoch",
+        action="store_true",
+        help="the log was put back from a copy: build an empty catalog from it, and tell every cache and service",
+    )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with [database], [discovery] and [nats]")
     parser.add_argument(
         "--log-level",
@@ -108,7 +113,15 @@ def _options(given: argparse.Namespace) -> Options:
     if dsn is not None:
         open_catalog(dsn)  # only to check it: nothing is opened yet
     host, port = _listen(given.listen) if given.listen is not None else ("127.0.0.1", 4222)
-    return Options(data=Path(given.data), host=host, port=port, nats=nats, replicas=given.replicas, dsn=dsn)
+    return Options(
+        data=Path(given.data),
+        host=host,
+        port=port,
+        nats=nats,
+        replicas=given.replicas,
+        dsn=dsn,
+        new_epoch=given.new_epoch,
+    )
 
 
 def _nats(url: str | None, config: Config) -> BrokerSettings | None:

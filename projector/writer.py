@@ -27,7 +27,8 @@ __all__ = ["Writer"]
 
 LOOKS, LOOK_AGAIN = 4, 1.0
 _REMEDY = (
-    "If the log is right, let the catalog be built anew: start adsumd with an empty database (--catalog). "
+    "If the log is right, let the catalog be built anew from it: start adsumd once with --new-epoch and an empty "
+    "database (--catalog). "
     "If the catalog is right, put the log's data back."
 )
 
