@@ -20,7 +20,7 @@ from adsum.events.reader import Message, StreamReader
 from adsum.events.signals import Departed, Instance, Tick, Topology
 from adsum.events.streams import BEATS, EVENTS
 from adsum.projector.databases import open_catalog
-from adsum.projector.fold import fold_batch
+from adsum.projector.fold import Batch, fold_batch
 from tests.daemons import Service, topology
 from tests.making import description, key, registered
 from tests.waiting import until
@@ -141,29 +141,34 @@ async def all_is_folded(bus: Broker, seconds: float = 30) -> None:
     await until(lambda: last_tick(bus), reached, seconds)
 
 
-async def check_catalog(bus: Broker, dsn: str, acknowledged: Collection[str] = ()) -> None:
-    """A catalog that no daemon writes any more is what the log folds to, and the log holds each event once.
-
-    `acknowledged` are ids of events that must be among them.
-    """
-    log = await whole_log(bus)
-    folded = fold_batch({}, log)
+async def refold(bus: Broker) -> Batch:
+    """All that the log says, folded from nothing. Each event stands there once, and can be read."""
+    folded = fold_batch({}, await whole_log(bus))
     ids = [entry.event.id for entry in folded.entries]
-    assert folded.rejected == ()
-    assert len(set(ids)) == len(ids)
-    assert set(acknowledged) - set(ids) == set()
+    assert len(set(ids)) == len(ids), [entry for entry in folded.entries if ids.count(entry.event.id) > 1]
+    assert folded.rejected == (), folded.rejected
+    return folded
+
+
+async def check_catalog(bus: Broker, dsn: str, acknowledged: Collection[str] = ()) -> None:
+    """A catalog that no daemon writes any more is what the log folds to, no event of it left out.
+
+    `acknowledged` are ids of events that must be in the log.
+    """
+    folded = await refold(bus)
+    ids = {entry.event.id for entry in folded.entries}
+    assert set(acknowledged) <= ids, set(acknowledged) - ids
     catalog = open_catalog(dsn)
     await catalog.open()
     try:
         checkpoint = await catalog.checkpoint()
         assert checkpoint is not None
-        assert (checkpoint.sequence, checkpoint.event_id) == (log[-1].sequence, folded.last_id), checkpoint
+        assert (checkpoint.sequence, checkpoint.event_id) == (folded.last.sequence, folded.last_id), checkpoint
         held = {record.key: record for record in await catalog.records()}
         wanted = {of: record for of, record in folded.changed.items() if record is not None}
-        assert held == wanted, [
-            (held.get(of), wanted.get(of)) for of in held | wanted if held.get(of) != wanted.get(of)
-        ]
-        assert await catalog.folded(ids) == set(ids)
+        differ = [(held.get(of), wanted.get(of)) for of in held | wanted if held.get(of) != wanted.get(of)]
+        assert differ == [], differ
+        assert await catalog.folded(ids) == ids
     finally:
         await catalog.close()
 
