@@ -228,17 +228,6 @@ async def test_a_capability_is_followed_through_the_whole_namespace(registry: Re
         await until(lambda: directory.age, lambda age: age < 0.2)
 
 
-async def test_changes_of_another_service_are_not_heard(registry: Registry, announcer: Announcer) -> None:
-    async with registry.directory("orders") as directory:
-        heard = [subscription.delivered for subscription in directory._subscriptions.values()]
-        for number in range(5):
-            await announcer.put("payments", "p", number + 1)
-        await announcer.put("orders", "a", 9)
-        await until(lambda: ids(directory), {"a"}.__eq__)
-        delivered = sum(subscription.delivered for subscription in directory._subscriptions.values())
-        assert delivered - sum(heard) == 1
-
-
 async def test_a_slow_reader_of_changes_loses_nothing_and_does_not_grow(
     registry: Registry, announcer: Announcer
 ) -> None:
