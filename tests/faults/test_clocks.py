@@ -10,6 +10,7 @@ import pytest
 
 from adsum.clients import connect
 from adsum.events.broker import Broker
+from adsum.events.ids import new_id
 from adsum.events.lifecycle import Expired, Lapsed, Registered
 from adsum.projector.embedded import EmbeddedBroker
 from tests.clocks import Clock, needs_faketime
@@ -29,9 +30,9 @@ HOURS = {"ahead": 1.0, "behind": -1.0, "right": 0.0}
 async def test_row_08_producers_and_observer_with_wrong_clocks(
     tmp_path: Path, nats: EmbeddedBroker, broker: Broker
 ) -> None:
-    """Producers an hour ahead and behind, and an observer whose clock is an hour ahead, then set an hour back, then
-    right: who lives stays up, who dies leaves within two TTLs of observed time, and a later start has the id although
-    its term is the lower one.
+    """Producers an hour ahead and behind, and an observer whose clock is an hour ahead, then set two hours back, then
+    two hours on: who lives stays up, who dies leaves within two TTLs of observed time, and a later start has the id
+    although its term is the lower one.
     """
     clocks = {name: Clock(tmp_path / name, hours) for name, hours in HOURS.items()}
     observer = Clock(tmp_path / "observer", 1)
@@ -45,16 +46,16 @@ async def test_row_08_producers_and_observer_with_wrong_clocks(
     ):
         for id in ("dies", *HOURS):
             await until(lambda id=id: topology(broker, key(id)), is_up)
-        await ticks(broker, 2)
-        observer.set(-1)
-        await ticks(broker, 2)
         await dies.kill()
         died = await tick_number(broker)
+        await ticks(broker, 1)
+        observer.set(-1)
         await until(lambda: topology(broker, key("dies")), is_gone, seconds=30)
         assert await tick_number(broker) - died <= 2 * TTL + 3
-        observer.set(0)
-        registered, *_, expired = await events_of(broker, key("dies"))
-        assert expired.id < registered.id, "the verdict's id is of an earlier hour: nobody minds"
+        observer.set(1)
+        await ticks(broker, 2)
+        *_, expired = await events_of(broker, key("dies"))
+        assert expired.id > new_id(), "the observer's clock is wrong: its verdict's id is of the next hour"
         for id in HOURS:
             assert is_up(await topology(broker, key(id)))
             assert not any(isinstance(word, Lapsed | Expired) for word in await events_of(broker, key(id)))

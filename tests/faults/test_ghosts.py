@@ -10,6 +10,7 @@ import pytest
 
 from adsum.events.broker import Broker
 from adsum.events.signals import Departed
+from adsum.events.streams import BEATS
 from adsum.projector.embedded import EmbeddedBroker
 from tests.daemons import Service, adsumd, topology
 from tests.making import key
@@ -19,11 +20,21 @@ from .looking import is_gone, is_up, ticks
 from .owners import TTL, one, owner
 
 
+@pytest.mark.parametrize(
+    ("dsn", "forgotten"),
+    [
+        pytest.param("sqlite", True, id="sqlite-heartbeats-forgotten"),
+        pytest.param("sqlite", False, id="sqlite", marks=pytest.mark.long),
+        pytest.param("postgresql", False, id="postgresql"),
+    ],
+    indirect=["dsn"],
+)
 async def test_row_01_killed_while_the_registry_is_down(
-    tmp_path: Path, nats: EmbeddedBroker, broker: Broker, catalog: tuple[str, ...]
+    tmp_path: Path, nats: EmbeddedBroker, broker: Broker, catalog: tuple[str, ...], forgotten: bool
 ) -> None:
     """An instance that dies while projector and reaper are down is gone within two TTLs after they return, and only
-    it: who lives is there all the while.
+    it: who lives is there all the while. Also when the broker forgot all heartbeats meanwhile, as a whole cluster
+    does that is restarted.
     """
     options = ("--nats", nats.url, *catalog)
     async with owner(nats.url, one("dies")) as dies, owner(nats.url, one("lives")) as lives:
@@ -33,6 +44,8 @@ async def test_row_01_killed_while_the_registry_is_down(
             daemon.signal(signal.SIGKILL)
             await daemon.ended()
             await dies.kill()
+        if forgotten:
+            await broker._js.purge_stream(BEATS)
         async with adsumd(tmp_path / "data", *options):
             returned = time.monotonic()
             gone = await until(lambda: topology(broker, key("dies")), is_gone, seconds=30)
