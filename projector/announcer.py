@@ -25,6 +25,7 @@ from adsum.events.signals import Departed, Instance, Topology
 from adsum.events.streams import TOMBSTONE_TTL, TOPOLOGY
 
 from .catalog import Catalog
+from .failpoints import passed
 from .fold import Batch
 from .leader import Lease
 from .mirror import Mirror, Stored
@@ -223,6 +224,7 @@ class Announcer:
     async def _publish(self, told: Mapping[Key, Topology]) -> None:
         """Publish these together, then take each acknowledgement; what was not acknowledged is due again."""
         sent: list[tuple[Topology, asyncio.Future[int]]] = []
+        passed("before announce")
         try:
             for key, message in told.items():
                 await self._lease.held()
@@ -235,6 +237,7 @@ class Announcer:
             for _, future in sent:
                 future.cancel()
             raise
+        passed("after announce")
         failed = [message.key for message, future in sent if not self._acknowledged(message, future)]
         if failed:
             self._due.update(dict.fromkeys(failed))

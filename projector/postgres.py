@@ -20,6 +20,7 @@ from adsum.events.names import Key
 
 from .catalog import Checkpoint, Heard, Held, Observations, Observed
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, Fenced, Refusal
+from .failpoints import passed
 from .fold import Batch
 from .migrations import due, load_migrations
 from .queries import load_queries
@@ -255,6 +256,7 @@ async def _store(db: Connection, expected: Checkpoint, moved: Checkpoint, rows: 
     await _many(db, _SQL.begin_versions, rows.begun)
     await _many(db, _SQL.upsert_instances, rows.present)
     await _many(db, _SQL.delete_instances, rows.gone)
+    passed("before commit")
 
 
 async def _take(db: Connection) -> int:

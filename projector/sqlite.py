@@ -24,6 +24,7 @@ from adsum.events.names import Key
 
 from .catalog import Checkpoint, Heard, Held, Observations, Observed
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, Fenced, Refusal
+from .failpoints import passed
 from .fold import Batch
 from .lock import FileLock
 from .migrations import due, load_migrations
@@ -277,6 +278,7 @@ def _store(db: sqlite3.Connection, expected: Checkpoint, moved: Checkpoint, rows
     _many(db, _SQL.begin_versions, rows.begun)
     _many(db, _SQL.upsert_instances, rows.present)
     _many(db, _SQL.delete_instances, rows.gone)
+    passed("before commit")
 
 
 def _take(db: sqlite3.Connection) -> int:

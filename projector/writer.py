@@ -20,6 +20,7 @@ from adsum.events.streams import EVENTS, epoch_of_log
 
 from .catalog import REMEDY, Catalog, Checkpoint
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, LogChanged
+from .failpoints import passed
 from .fold import Batch, fold_batch, identify
 from .record import Record
 
@@ -146,6 +147,7 @@ class Writer:
 
     async def _store(self, batch: Batch) -> None:
         """Store a batch, waiting for a database that is away."""
+        passed("after fold")
         delays = backoff()
         while True:
             try:
@@ -154,6 +156,7 @@ class Writer:
             except CatalogUnavailable as error:
                 self.outage.goes_on(error)
                 await asyncio.sleep(next(delays))
+        passed("after commit")
         self.outage.over()
         self._apply(batch)
 

@@ -88,15 +88,19 @@ async def adsumd(
         await daemon.stop()
 
 
-async def start_adsumd(folder: Path, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> AdsumDaemon:
-    """Start one without waiting for its line."""
+async def start_adsumd(
+    folder: Path,
+    arguments: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("-m", "adsum.projector.main"),
+) -> AdsumDaemon:
+    """Start one without waiting for its line; `program`: what Python runs with the arguments."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{folder.name}-{new_id()[-6:]}.log"
     with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "adsum.projector.main",
+            *program,
             "--data",
             str(folder),
             *arguments,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import empty_postgres, postgres, postgres_server
+from tests.databases import empty_postgres, new_database, postgres, postgres_server
 
-__all__ = ["empty_postgres", "postgres", "postgres_server"]
+__all__ = ["empty_postgres", "new_database", "postgres", "postgres_server"]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
