@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -72,7 +72,7 @@ class Announcer:
             Departed(epoch=self.epoch, revision=revision, namespace="default", service=service, id=id, term="t")
         )
 
-    async def marks(self) -> None:
+    async def marks(self, encode: Callable[[ServiceMark | NamespaceMark], bytes] = encode) -> None:
         """One round."""
         self.round += 1
         digests: dict[str, Digest] = {}
@@ -88,14 +88,16 @@ class Announcer:
         await self.broker.publish(subjects.namespace_mark("default"), encode(end))
 
     @asynccontextmanager
-    async def marking(self, every: float = 0.1) -> AsyncIterator[None]:
+    async def marking(
+        self, encode: Callable[[ServiceMark | NamespaceMark], bytes] = encode, every: float = 0.1
+    ) -> AsyncIterator[None]:
         """Rounds of marks for as long as the block runs."""
 
         async def rounds() -> None:
             while True:
                 if self.broker.connected:
                     try:
-                        await self.marks()
+                        await self.marks(encode)
                     except BrokerUnavailable:
                         continue
                 await asyncio.sleep(every)

@@ -54,7 +54,7 @@ async def cancelled_somewhen(url: str, chance: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_opening_closing_and_reconnecting(nats: EmbeddedBroker, announcer: Announcer, seed: int) -> None:
-    async with announcer.marking(0.05), asyncio.TaskGroup() as tasks:
+    async with announcer.marking(every=0.05), asyncio.TaskGroup() as tasks:
         await announcer.put("orders", "a", 1)
         for number in range(25):
             tasks.create_task(cancelled_somewhen(nats.url, random.Random(100 * seed + number)))

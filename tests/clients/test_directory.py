@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from adsum.clients import Change, Directory, NotLoaded, Registry, connect
+from adsum.clients import Change, Directory, Registry
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.errors import InvalidValue
-from adsum.events.streams import ensure_streams
 from adsum.projector.embedded import EmbeddedBroker
 from tests.waiting import until
 
@@ -62,27 +60,6 @@ async def test_a_service_that_is_not_followed_is_not_empty(registry: Registry, a
         assert some.instances("payments") == ()
         assert len(all_.instances("billing")) == 1
         assert all_.instances("nobody") == ()
-
-
-async def test_unknown_is_not_empty(tmp_path: Path) -> None:
-    server = await EmbeddedBroker.start(tmp_path, port=0)
-    port = int(server.url.rsplit(":", 1)[1])
-    await server.stop()
-    async with connect(server.url) as registry, registry.directory("orders", wait=0.1) as directory:
-        assert directory.state == "loading"
-        assert directory.age == math.inf
-        for ask in (directory.instances, directory.__len__, lambda: directory.get("orders", "a")):
-            with pytest.raises(NotLoaded):
-                ask()
-        server = await EmbeddedBroker.start(tmp_path, port=port)
-        try:
-            await asyncio.wait_for(registry.broker.ready(10), 10)
-            await ensure_streams(registry.broker)
-            assert await directory.loaded(10)
-            await until(lambda: directory.state, "live".__eq__)
-            assert directory.instances() == ()
-        finally:
-            await server.stop()
 
 
 async def test_a_bad_name_is_refused_at_once(registry: Registry) -> None:

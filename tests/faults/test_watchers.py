@@ -70,11 +70,13 @@ def resident(pid: int) -> float:
     return float(psutil.Process(pid).memory_info().rss) / MB
 
 
-async def come_and_die(server: Server, processes: int, connections: int, caches: int) -> tuple[float, float]:
+async def come_and_die(
+    server: Server, processes: int, connections: int, caches: int, readers: int
+) -> tuple[float, float]:
     """These caches load, are live, and are killed; megabytes of the server while they were there and after."""
     before = await held(server)
     watchers = await asyncio.gather(
-        *(Watchers.start(server.url, connections, caches, readers=4) for _ in range(processes))
+        *(Watchers.start(server.url, connections, caches, readers) for _ in range(processes))
     )
     try:
         await asyncio.gather(*(one.ready() for one in watchers))
@@ -85,7 +87,7 @@ async def come_and_die(server: Server, processes: int, connections: int, caches:
         during = await held(server)
         assert during[0] == before[0] + processes * connections
         assert during[1] >= before[1] + 2 * processes * connections * caches
-        assert during[2] == before[2] + processes * 4
+        assert during[2] == before[2] + processes * readers
         most = resident(server.pid)
     finally:
         for one in watchers:
@@ -95,17 +97,17 @@ async def come_and_die(server: Server, processes: int, connections: int, caches:
 
 
 @pytest.mark.parametrize(
-    ("processes", "connections", "caches", "rounds"),
-    [(4, 5, 10, 1), pytest.param(10, 10, 10, 3, marks=pytest.mark.long)],
+    ("processes", "connections", "caches", "readers", "rounds"),
+    [(4, 5, 10, 0, 1), pytest.param(10, 10, 10, 4, 3, marks=pytest.mark.long)],
 )
 async def test_row_15_caches_that_are_killed_leave_nothing_at_the_server(
-    server: Server, bus: Broker, processes: int, connections: int, caches: int, rounds: int
+    server: Server, bus: Broker, processes: int, connections: int, caches: int, readers: int, rounds: int
 ) -> None:
     """After `kill -9` of hundreds of caches, some of them reading a snapshot, the server's connections, subscriptions
     and consumers are what they were, and another time costs it no further memory."""
     await fifty(bus)
     idle = resident(server.pid)
-    used = [await come_and_die(server, processes, connections, caches) for _ in range(rounds)]
+    used = [await come_and_die(server, processes, connections, caches, readers) for _ in range(rounds)]
     print(f"{processes * connections * caches} caches: nats-server {idle:.0f} MB idle, (with them, after) {used}")
     assert used[-1][1] < used[0][0] + 32
     assert used[-1][1] < idle + 128
