@@ -109,7 +109,7 @@ class Proxy:
                 asyncio.ensure_future(self._pump("down", to_reader, writer)),
             ]
             try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ways, return_when=asyncio.FIRST_EXCEPTION)
             finally:
                 for way in ways:
                     way.cancel()
@@ -131,6 +131,8 @@ class Proxy:
             writer.write(chunk)
             await writer.drain()
             self.carried[way] += len(chunk)
+        await self._open[way].wait()
+        writer.write_eof()  # and not closed at once, which would take back what was carried a moment before
 
 
 @asynccontextmanager

@@ -57,3 +57,21 @@ async def test_a_black_hole_keeps_connections_and_delivers_what_waited(nats: Emb
         proxy.heal()
         await until(lambda: heard == [b"here"])
         await broker.close()
+
+
+async def test_what_a_client_sent_before_it_closed_goes_on_late(nats: EmbeddedBroker, broker: Broker) -> None:
+    heard: list[bytes] = []
+
+    async def hear(message: object) -> None:
+        heard.append(getattr(message, "data", b""))
+
+    await broker.subscribe("said", hear)
+    async with proxy_to(nats.url) as proxy:
+        client = await _connected(proxy)
+        proxy.hold_at(b"PUB said")
+        await client.publish("said", b"late")
+        await until(proxy.holds)
+        await client.close()
+        proxy.heal()
+        await until(lambda: heard == [b"late"])
+        await until(lambda: proxy.connections == 0)
