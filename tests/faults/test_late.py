@@ -101,6 +101,7 @@ async def test_row_19_publishes_of_a_process_that_was_cut_off(
                     assert successor.states(id)[-1] == ("registered", term)
 
 
+@pytest.mark.parametrize("dsn", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True)
 async def test_row_19_events_that_are_said_once_more(
     tmp_path: Path, nats: EmbeddedBroker, bus: Broker, catalog: tuple[str, ...]
 ) -> None:
