@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .errors import AdsumError, BeforeLog, BrokerUnavailable, NoLongerKept, NotYet, QuestionRefused
+from .errors import AdsumError, BeforeLog, BrokerUnavailable, InvalidValue, NoLongerKept, NotYet, QuestionRefused
 
 __all__ = ["error_of", "headers_of"]
 
@@ -16,7 +16,11 @@ _NAMED = {kind.code: kind for kind in (QuestionRefused, NotYet, BeforeLog, NoLon
 
 def headers_of(error: AdsumError) -> dict[str, str]:
     """The headers that tell of an error: a code, and the sentence in one line."""
-    code = error.code if isinstance(error, QuestionRefused) else UNAVAILABLE
+    code = UNAVAILABLE
+    if isinstance(error, InvalidValue):
+        code = QuestionRefused.code
+    elif isinstance(error, QuestionRefused):
+        code = error.code
     return {CODE: code, SENTENCE: " ".join(str(error).split())}
 
 

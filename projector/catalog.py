@@ -7,13 +7,15 @@ generation fences what the leader keeps beside it (clock, heard values, announce
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from adsum.events.chain import GENESIS
 from adsum.events.names import Key
 
 from .fold import Batch
+from .queries import Question
 from .record import Record
+from .rows import Row
 
 __all__ = ["REMEDY", "Catalog", "Checkpoint", "Heard", "Held", "Observations", "Observed"]
 
@@ -118,6 +120,18 @@ class Catalog(Protocol):
 
     async def observe(self, generation: int, observations: Observations) -> None:
         """Write down what was observed. Raises Fenced if the generation is not the catalog's."""
+
+    async def rows(self, query: Question, *values: object) -> list[Row]:
+        """What a named query answers. It holds up no write, and no other method waits for it.
+
+        Times in values and rows are spelled as the database does: see `stamp` and `seconds`.
+        """
+
+    def stamp(self, seconds: float) -> object:
+        """Seconds since 1970 as a value of a query. Raises CatalogRefused outside the years 1 to 9999."""
+
+    def seconds(self, stamp: Any) -> float:
+        """A time in a row as seconds since 1970."""
 
     async def tidy(self) -> None:
         """Housekeeping that no write should wait for; called every few seconds."""

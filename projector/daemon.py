@@ -2,6 +2,7 @@
 
 beats and ticks ── always
 leader ─────────── always: seeks, keeps and gives back the lease
+answering ──────── always: answers what is asked about the past
 projection ─────── always on a catalog of its own; while leading on a shared one
 announcer, reaper, marks ── while leading, once the fold has reached what was the log's end
 """
@@ -26,6 +27,7 @@ from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Tick
 from adsum.events.streams import EVENTS, TOPOLOGY, ensure_streams, renew_epoch
 
+from .answering import Answering
 from .beats import BeatReader
 from .catalog import REMEDY, Catalog
 from .databases import open_catalog
@@ -110,6 +112,7 @@ class Daemon:
         self.beats = BeatReader(broker, self._ticked)
         self.projection = Projection(broker, catalog, epoch, self.beats)
         self.leader = Leader(broker, home, self.beats, self)
+        self.answering = Answering(broker, catalog, self.leader.me, self.leader.elected.is_set)
 
     async def run(self, ready: Callable[[int], None]) -> None:
         """Follow, seek the lease, lead while it is held; until cancelled. `ready` gets the revision once following."""
@@ -121,6 +124,8 @@ class Daemon:
             tasks.create_task(self.beats.run(), name="beats")
             tasks.create_task(self.leader.run(), name="leader")
             tasks.create_task(self._lead_when_elected(), name="terms")
+            tasks.create_task(self.answering.run(), name="answering")
+            await self.answering.tried()
             ready(await self._revision())
 
     def fit(self) -> bool:
@@ -155,7 +160,8 @@ class Daemon:
     def _outages(self) -> tuple[Outage, ...]:
         """All that may fail for a while; what concerns the catalog first."""
         leading = self._term.outages if self._term is not None else ()
-        return (*self.projection.outages, self._away, *self._beside, self.beats.outage, *leading, self.leader.outage)
+        own = (self._away, *self._beside, self.beats.outage, *leading, self.leader.outage, self.answering.outage)
+        return (*self.projection.outages, *own)
 
     def _ticked(self) -> None:
         self.projection.ticked()

@@ -23,7 +23,7 @@ from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, Fenced,
 from .failpoints import passed
 from .fold import Batch
 from .migrations import due, load_migrations
-from .queries import load_queries
+from .queries import Question, load_queries
 from .record import Record
 from .rows import BatchRows, Row, moment, paused_gc, records_of, rows_of
 
@@ -38,7 +38,7 @@ __all__ = ["PostgresCatalog"]
 T = TypeVar("T")
 
 TIMEOUT = 30.0
-MAX_CONNECTIONS = 4
+MAX_CONNECTIONS = 6
 CLOSE_LIMIT = 5.0
 _SQL = load_queries("postgres")
 _MIGRATIONS = load_migrations("postgres")
@@ -138,6 +138,19 @@ class PostgresCatalog:
     async def observe(self, generation: int, observations: Observations) -> None:
         """Write down what was observed. Raises Fenced if the generation is not the catalog's."""
         await self._write(partial(_observe, generation=generation, observations=observations))
+
+    async def rows(self, query: Question, *values: object) -> list[Row]:
+        """What a named query answers."""
+        rows = await self._read(partial(_fetch, sql=getattr(_SQL, query), values=values))
+        return [tuple(row) for row in rows]
+
+    def stamp(self, seconds: float) -> object:
+        """See Catalog."""
+        return moment(seconds)
+
+    def seconds(self, stamp: datetime) -> float:
+        """See Catalog."""
+        return stamp.timestamp()
 
     async def tidy(self) -> None:
         """Nothing: the server does its own housekeeping."""

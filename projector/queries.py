@@ -10,9 +10,21 @@ import re
 from importlib.resources import files
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["Dialect", "Queries", "load_queries", "parse_queries", "sql_text"]
+__all__ = ["Dialect", "Queries", "Question", "load_queries", "parse_queries", "sql_text"]
 
 Dialect: TypeAlias = Literal["sqlite", "postgres"]
+Question: TypeAlias = Literal[
+    "extent",
+    "first_logged",
+    "revision_at",
+    "next_began",
+    "versions",
+    "versions_of_instance",
+    "next_logged",
+    "logged",
+    "logged_of_instance",
+]
+"""The queries that `Catalog.rows` runs: they only read, and ask for what is past."""
 _HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -44,6 +56,15 @@ class Queries(NamedTuple):
     delete_heard: str
     clear_held: str
     insert_held: str
+    extent: str
+    first_logged: str
+    revision_at: str
+    next_began: str
+    versions: str
+    versions_of_instance: str
+    next_logged: str
+    logged: str
+    logged_of_instance: str
 
 
 def sql_text(dialect: Dialect, *path: str) -> str:

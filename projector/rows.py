@@ -23,7 +23,7 @@ from .record import Record
 
 __all__ = ["BatchRows", "Row", "Stamp", "moment", "paused_gc", "records_of", "rows_of"]
 
-Row: TypeAlias = tuple[object, ...]
+Row: TypeAlias = tuple[Any, ...]
 Stamp: TypeAlias = Callable[[float], object]
 """Seconds since 1970 as the database wants them."""
 

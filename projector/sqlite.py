@@ -1,6 +1,7 @@
 """The catalog in an SQLite file, of one daemon's own.
 
-Two connections, each with aiosqlite's thread: one writes, one reads, so that a long read holds up no write (WAL).
+Three connections, each with aiosqlite's thread: one writes, one reads, so that a long read holds up no write (WAL),
+and one answers questions about the past, so that nothing else waits for those.
 Every call is one hop to that thread and back: a transaction of five statements would otherwise take a dozen hops,
 and a task that is cancelled between two of them would leave it open.
 """
@@ -28,7 +29,7 @@ from .failpoints import passed
 from .fold import Batch
 from .lock import FileLock
 from .migrations import due, load_migrations
-from .queries import load_queries
+from .queries import Question, load_queries
 from .record import Record
 from .rows import BatchRows, Row, moment, paused_gc, records_of, rows_of
 
@@ -67,6 +68,7 @@ class SQLiteCatalog:
         self._lock = FileLock(path.with_name(f"{path.name}.lock"), f"the catalog {self.name}")
         self._writer: aiosqlite.Connection | None = None
         self._reader: aiosqlite.Connection | None = None
+        self._answerer: aiosqlite.Connection | None = None
 
     async def open(self) -> None:
         """Lock the file, create it if need be, migrate. Raises CatalogTooNew, CatalogInUse, Refusal."""
@@ -79,6 +81,7 @@ class SQLiteCatalog:
                 migrate = partial(_migrate, name=self.name)
                 await self._try(self._writer, partial(_transaction, "BEGIN IMMEDIATE", migrate))
                 self._reader = await self._connect()
+                self._answerer = await self._connect()
         except BaseException:
             await self.close()
             raise
@@ -132,6 +135,20 @@ class SQLiteCatalog:
         """Write down what was observed. Raises Fenced if the generation is not the catalog's."""
         await self._write(partial(_observe, generation=generation, observations=observations))
 
+    async def rows(self, query: Question, *values: object) -> list[Row]:
+        """What a named query answers."""
+        asked = partial(_fetch, sql=getattr(_SQL, query), values=values)
+        with self._translated():
+            return await self._try(self._opened(self._answerer), partial(_transaction, "BEGIN", asked))
+
+    def stamp(self, seconds: float) -> object:
+        """See Catalog."""
+        return _stamp(seconds)
+
+    def seconds(self, stamp: str) -> float:
+        """See Catalog."""
+        return _seconds(stamp)
+
     async def tidy(self) -> None:
         """Move what the WAL holds into the database; neither reads nor writes wait for it."""
         with self._translated():
@@ -139,9 +156,10 @@ class SQLiteCatalog:
 
     async def close(self) -> None:
         """Close the connections, then release the lock. Idempotent."""
-        reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
+        opened = self._answerer, self._reader, self._writer
+        self._answerer = self._reader = self._writer = None
         try:
-            for connection in (reader, writer):
+            for connection in opened:
                 if connection is not None:
                     with self._translated():
                         await connection.close()

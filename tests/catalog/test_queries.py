@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from adsum.projector import postgres, sqlite
-from adsum.projector.queries import Dialect, Queries, load_queries, parse_queries, sql_text
+from adsum.projector.queries import Dialect, Queries, Question, load_queries, parse_queries, sql_text
 
 DIALECTS: tuple[Dialect, ...] = ("sqlite", "postgres")
 
@@ -23,7 +24,12 @@ def test_both_dialects_have_the_same_queries_in_the_same_order() -> None:
 def test_every_query_is_used(module: object) -> None:
     source = Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]  # a module
     used = set(re.findall(r"_SQL\.(\w+)", source))
-    assert used == set(Queries._fields)
+    assert used | set(get_args(Question)) == set(Queries._fields)
+
+
+def test_every_question_is_asked() -> None:
+    source = "".join(path.read_text() for path in Path(str(sqlite.__file__)).parent.glob("*.py"))
+    assert set(re.findall(r'\.rows\(\s*"(\w+)"', source)) == set(get_args(Question))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -6,11 +6,12 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
-from adsum.clients import connect
+from adsum.clients import History, connect
 from adsum.events import subjects
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.codec import encode
@@ -108,6 +109,32 @@ async def test_each_may_do_its_own_work_and_is_refused_nothing_of_it(guarded: Gu
     assert "already" in done.err
     await watcher.stop()
     assert guarded.violations == []
+
+
+async def test_who_may_look_may_ask_what_happened_and_orders_only_of_its_namespace(guarded: Guarded) -> None:
+    orders, watcher = (Broker.open(guarded.settings(user), user) for user in ("orders", "watcher"))
+    await orders.ready(10)
+    await watcher.ready(10)
+    assert (await History(watcher).status()).daemon == (await History(orders).status("default")).daemon
+    assert (await History(watcher).world()).items == (await History(orders).world(namespace="default")).items == ()
+    found = await watcher.request("$SRV.PING", b"")
+    assert msgspec.json.decode(found.data)["name"] == "adsum"
+    assert guarded.violations == []
+    with pytest.raises(BrokerRefused, match=r"adsum.v1._all.ask.world: .*permissions violation"):
+        await History(orders, timeout=1).world()
+    await orders.close()
+    await watcher.close()
+
+
+async def test_an_adsumd_that_may_not_listen_says_so_and_goes_on(guarded: Guarded, tmp_path: Path) -> None:
+    """As with a configuration of before there were questions."""
+    config, before = guarded.server.config, re.compile(r', "adsum\.v1\.\*\.ask\.\*", "\$SRV\.\*"[^]]*')
+    assert before.search(config)
+    await guarded.server.reload(before.sub("", config))
+    async with adsumd(tmp_path / "other", "--config", str(guarded.file("adsumd"))) as daemon:
+        await until(lambda: "listening as the service adsum: listen to $SRV.PING: nats: permissions" in daemon.stderr)
+        await guarded.server.reload(config)
+        await until(lambda: "listening as the service adsum: works again" in daemon.stderr, seconds=30)
 
 
 async def test_orders_may_not_speak_for_billing(guarded: Guarded) -> None:

@@ -129,3 +129,46 @@ DELETE FROM held;
 -- name: insert_held
 INSERT INTO held (namespace, service, clock)
 SELECT * FROM unnest($1::text[], $2::text[], $3::double precision[]);
+
+-- name: extent
+SELECT epoch, sequence, head, complete_from FROM checkpoint;
+
+-- name: first_logged
+SELECT sequence, time FROM events ORDER BY sequence LIMIT 1;
+
+-- name: revision_at
+SELECT max(sequence + 0) FROM events WHERE time <= $1;
+
+-- name: next_began
+SELECT min(began_revision) FROM history WHERE began_revision > $1;
+
+-- name: versions
+SELECT namespace, service, instance, term, began_revision, began_at, began_by, ended_revision, ended_at, ended_by,
+       liveness, health, mode, reason, registered_at, description
+FROM history
+WHERE began_revision > $1 AND began_revision <= $2 AND (ended_revision IS NULL OR ended_revision > $3)
+  AND ($4::text = '' OR namespace = $4) AND ($5::text = '' OR service = $5) AND ($6::text = '' OR instance = $6)
+ORDER BY began_revision LIMIT $7;
+
+-- name: versions_of_instance
+SELECT namespace, service, instance, term, began_revision, began_at, began_by, ended_revision, ended_at, ended_by,
+       liveness, health, mode, reason, registered_at, description
+FROM history
+WHERE began_revision > $1 AND began_revision <= $2 AND (ended_revision IS NULL OR ended_revision > $3)
+  AND namespace = $4 AND service = $5 AND instance = $6
+ORDER BY began_revision LIMIT $7;
+
+-- name: next_logged
+SELECT min(sequence) FROM events WHERE sequence > $1;
+
+-- name: logged
+SELECT sequence, time, namespace, service, instance, payload FROM events
+WHERE sequence > $1 AND sequence <= $2 AND ($3::text = '' OR position(',' || type || ',' IN $3) > 0)
+  AND ($4::text = '' OR namespace = $4) AND ($5::text = '' OR service = $5) AND ($6::text = '' OR instance = $6)
+ORDER BY sequence LIMIT $7;
+
+-- name: logged_of_instance
+SELECT sequence, time, namespace, service, instance, payload FROM events
+WHERE sequence > $1 AND sequence <= $2 AND ($3::text = '' OR position(',' || type || ',' IN $3) > 0)
+  AND namespace = $4 AND service = $5 AND instance = $6
+ORDER BY sequence LIMIT $7;
