@@ -153,7 +153,7 @@ async def external_on_a_small_disk(tmp_path: Path) -> AsyncIterator[FullBroker]:
             await server.stop()
 
 
-@pytest.fixture(params=["embedded", "external"])
+@pytest.fixture(params=["embedded", pytest.param("external", marks=pytest.mark.long)])
 async def full(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FullBroker]:
     """A broker that can be made full."""
     make = embedded_on_a_small_disk if request.param == "embedded" else external_on_a_small_disk
@@ -213,6 +213,7 @@ async def whole_log(bus: Broker) -> list[bytes]:
     return found
 
 
+@pytest.mark.long
 async def test_an_embedded_broker_is_started_again_only_once_its_disk_takes_writes(tmp_path: Path) -> None:
     """While the disk is full the same process stays, and adsumd says what is wrong; then it is another one, once."""
     async with embedded_on_a_small_disk(tmp_path) as full:
@@ -235,7 +236,7 @@ async def test_an_embedded_broker_is_started_again_only_once_its_disk_takes_writ
         await bus.close()
 
 
-@pytest.mark.parametrize("what", ["everything", "the broker alone"])
+@pytest.mark.parametrize("what", ["everything", pytest.param("the broker alone", marks=pytest.mark.long)])
 async def test_a_start_on_a_full_disk_is_refused_in_one_line(tmp_path: Path, what: str) -> None:
     """And the same folder serves once there is room."""
     data = tmp_path / "data"

@@ -72,7 +72,7 @@ async def test_row_16_heartbeats_take_space_by_instance_and_not_by_time(tmp_path
         await bus.close()
 
 
-@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 async def test_an_event_takes_a_bounded_number_of_bytes(dialect: str) -> None:
     """50 instances, three restarts each."""
     figures = await measure(dialect, 50, 3)

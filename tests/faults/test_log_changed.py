@@ -137,7 +137,7 @@ async def test_row_18_an_older_copy_put_back_is_refused(
     await bus.close()
 
 
-@pytest.mark.parametrize("dialect", [pytest.param("sqlite", marks=LONG), "postgresql"])
+@pytest.mark.parametrize("dialect", [pytest.param("sqlite", marks=LONG), pytest.param("postgresql", marks=LONG)])
 async def test_row_18_acknowledged_writes_lost_in_a_power_failure(
     tmp_path: Path, server: Server, catalogs: Catalogs
 ) -> None:

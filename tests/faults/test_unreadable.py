@@ -53,7 +53,13 @@ async def hostile(bus: Broker) -> dict[str, tuple[str, str, bytes]]:
     }
 
 
-TOPOLOGY_KINDS = ["topology-ghost", "topology-garbage", "topology-beyond-the-log", "topology-of-another"]
+LONG = pytest.mark.long
+TOPOLOGY_KINDS = [
+    "topology-garbage",
+    "topology-of-another",
+    pytest.param("topology-ghost", marks=LONG),
+    pytest.param("topology-beyond-the-log", marks=LONG),
+]
 
 
 async def visible(bus: Broker, wanted: Key) -> None:
