@@ -38,6 +38,17 @@ class Setting:
         self.nodes, self.bus = nodes, bus
         self.acknowledged: list[str] = []
 
+    async def answers(self) -> None:
+        """Wait until the nodes have found each other and JetStream answers; adsumd itself waits for 10 s only."""
+
+        async def look() -> str:
+            try:
+                return "answers" if await self.bus.stream_info(EVENTS) is None else "has streams"
+            except BrokerUnavailable as error:
+                return str(error)
+
+        await until(look, lambda found: found == "answers", seconds=ELECTIONS)
+
     async def leader_of(self, stream: str) -> Node:
         """The node that leads a stream."""
 
@@ -152,6 +163,7 @@ async def test_row_05_a_cluster_in_trouble_loses_no_word_and_buries_nobody(
         stack.push_async_callback(bus.close)
         await bus.ready(10)
         setting = Setting(nodes, bus)
+        await setting.answers()
         catalogs = [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
         daemons = [
             await stack.enter_async_context(
