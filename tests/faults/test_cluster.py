@@ -181,8 +181,8 @@ async def test_row_05_a_cluster_in_trouble_loses_no_word_and_buries_nobody(
             await setting.whole()
             await an_instance_dies(bus, "in-the-end", ttl=1)
             assert await verdicts_on(bus, "orders") == []
-            assert {me.key for me in orders} <= set(present(directory))
-            await until(lambda: cache_is_the_log(bus, directory), lambda differ: differ == {}, seconds=ELECTIONS)
+            await until(lambda: differences(bus, directory), lambda differ: differ == {}, seconds=ELECTIONS)
+            assert weights(directory) == {me.id: me.description.weight for me in orders}
         for daemon, catalog in zip(daemons, catalogs, strict=True):
             await until(lambda catalog=catalog: unfolded(bus, catalog), lambda left: left == 0, seconds=ELECTIONS)
             await daemon.stop()
@@ -190,16 +190,16 @@ async def test_row_05_a_cluster_in_trouble_loses_no_word_and_buries_nobody(
             await check_catalog(bus, catalog, setting.acknowledged)
 
 
-def present(directory: Directory) -> dict[Key, int]:
-    """Who is in a cache, at which revision."""
-    return {instance.key: instance.revision for instance in directory.instances()}
-
-
-async def cache_is_the_log(bus: Broker, directory: Directory) -> dict[Key, tuple[int | None, int | None]]:
+async def differences(bus: Broker, directory: Directory) -> dict[Key, tuple[int | None, int | None]]:
     """Where a cache and the log differ: (revision in the cache, in the log)."""
     folded = {of: record.revision for of, record in (await refold(bus)).changed.items() if record is not None}
-    cached = present(directory)
+    cached = {instance.key: instance.revision for instance in directory.instances()}
     return {of: (cached.get(of), folded.get(of)) for of in cached | folded if cached.get(of) != folded.get(of)}
+
+
+def weights(directory: Directory) -> dict[str, float]:
+    """What a cache says of those that described themselves anew."""
+    return {instance.id: instance.weight for instance in directory.instances("orders")}
 
 
 async def unfolded(bus: Broker, catalog: str) -> int:
