@@ -73,7 +73,7 @@ def _is_news(before: Topology, told: Topology) -> bool:
 
 @asynccontextmanager
 async def fleet(
-    registry: Registry, size: int, service: str = "orders", heartbeat: float = 0.3, ttl: float = 1.5
+    registry: Registry, size: int, service: str = "orders", heartbeat: float = 0.3, ttl: float = 1.5, first: int = 0
 ) -> AsyncIterator[list[Registration]]:
     """So many instances of a service that live and beat for as long as the block runs."""
     async with AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ async def fleet(
             await stack.enter_async_context(
                 registry.register(service, id=f"{service}-{n}", port=8000 + n, heartbeat=heartbeat, ttl=ttl, wait=30)
             )
-            for n in range(size)
+            for n in range(first, first + size)
         ]
 
 

@@ -26,7 +26,8 @@ from tests.waiting import until
 
 TTL = 15.0
 """The least that the README allows in a cluster."""
-SIZE = 8
+EACH = 3
+"""Instances that are connected to each node."""
 ELECTIONS = 60.0
 """Seconds within which a cluster on a busy machine is whole again."""
 
@@ -78,6 +79,18 @@ class Setting:
             return [str(peer) for peer in peers if not peer.current or peer.offline] or ["no peers"] * (not peers)
 
         await until(lagging, lambda found: not found, seconds=ELECTIONS)
+
+
+@asynccontextmanager
+async def instances(nodes: list[Node]) -> AsyncIterator[list[Registration]]:
+    """Instances that live, some of them connected to each node."""
+    async with AsyncExitStack() as stack:
+        orders: list[Registration] = []
+        for node in nodes:
+            registry = await stack.enter_async_context(connect(node.url))
+            here = fleet(registry, EACH, heartbeat=5, ttl=TTL, first=len(orders))
+            orders += await stack.enter_async_context(here)
+        yield orders
 
 
 @asynccontextmanager
@@ -172,8 +185,7 @@ async def test_row_05_a_cluster_in_trouble_loses_no_word_and_buries_nobody(
             for n, catalog in enumerate(catalogs)
         ]
         assert await storages(bus) == {EVENTS: (3, "file"), BEATS: (3, "memory"), TOPOLOGY: (3, "file")}
-        registry = await stack.enter_async_context(connect(urls))
-        async with fleet(registry, SIZE, heartbeat=5, ttl=TTL) as orders, registry.directory() as directory:
+        async with instances(nodes) as orders, connect(urls) as registry, registry.directory() as directory:
             async with load(setting, orders):
                 await setting.acknowledge_more()
                 await fault(setting)
