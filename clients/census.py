@@ -130,7 +130,7 @@ class Census:
         """A change of an instance."""
         if not self._is_of_now(told):
             return []
-        followed = self._of(told.service, now)
+        followed = self._of(told.service)
         return followed.take(told, now) if followed is not None else []
 
     def service_mark(self, service: str, mark: ServiceMark, now: float) -> list[Change]:
@@ -138,7 +138,7 @@ class Census:
         if not self._is_of_now(mark):
             return []
         self.marked_at = now
-        followed = self._of(service, now)
+        followed = self._of(service)
         if followed is None:
             return []
         followed.rounds.append(mark.round)
@@ -211,7 +211,7 @@ class Census:
         if told.epoch > self.epoch:
             self.unsure = True
             return
-        followed = self._of(told.service, now)
+        followed = self._of(told.service)
         if followed is not None and followed.loading is not None:
             followed.loading.load(told)
 
@@ -220,7 +220,9 @@ class Census:
         changes: list[Change] = []
         for followed in self.followed.values():
             changes += followed.loaded(now)
-        self.loaded, self._loading_all, self._proven_at = True, False, max(self._proven_at, now)
+        if not self.loaded:
+            self._proven_at = now
+        self.loaded, self._loading_all = True, False
         return changes
 
     def abandon_load(self) -> None:
@@ -234,10 +236,11 @@ class Census:
 
     # ---- helpers
 
-    def _of(self, service: str, now: float) -> Followed | None:
+    def _of(self, service: str) -> Followed | None:
         followed = self.followed.get(service)
         if followed is None and not self._named:
-            followed = self.followed[service] = Followed(Cache() if self.loaded else None, now)
+            # That nobody was there is as well proven as the namespace was: to hear of it now proves nothing new.
+            followed = self.followed[service] = Followed(Cache() if self.loaded else None, self._proven_at)
             followed.loading = Cache() if self._loading_all else None
         return followed
 

@@ -93,8 +93,8 @@ async def churn(bus: Broker, chance: random.Random) -> None:
         await asyncio.sleep(chance.choice((0.0, 0.02, 0.1, 0.4)))
 
 
-async def trouble(proxy: Proxy, chance: random.Random) -> None:
-    """One thing after the other happens to the network of a process, until cancelled."""
+async def trouble(proxy: Proxy, chance: random.Random, longest: float) -> None:
+    """One thing after the other happens to the network of a process, each for `longest` at most, until cancelled."""
     while True:
         match chance.randrange(5):
             case 0:
@@ -107,7 +107,7 @@ async def trouble(proxy: Proxy, chance: random.Random) -> None:
                 proxy.blackhole()
             case _:
                 proxy.delay = {"up": chance.random() / 10, "down": chance.random() / 2}
-        await asyncio.sleep(chance.choice((0.1, 0.5, 1.0, 3.0)))
+        await asyncio.sleep(chance.choice((0.1, 0.5, 1.0, longest)))
         proxy.heal()
         await asyncio.sleep(chance.choice((0.0, 0.5, 2.0)))
 
@@ -156,7 +156,9 @@ async def test_row_10_a_watch_misses_nothing_silently(
         watch = Watch(catalog, caches)
         watching = asyncio.create_task(watch.run())
         changing = asyncio.create_task(churn(bus, random.Random(chance.random())))
-        happening = [asyncio.create_task(trouble(proxy, random.Random(chance.random()))) for proxy in proxies]
+        happening = [
+            asyncio.create_task(trouble(proxy, random.Random(chance.random()), seconds / 3)) for proxy in proxies
+        ]
         happening.append(asyncio.create_task(purges(bus, random.Random(chance.random()))))
         try:
             done, _ = await asyncio.wait([watching, changing, *happening], timeout=seconds)

@@ -351,6 +351,20 @@ def test_a_whole_namespace_follows_services_as_they_come_and_go() -> None:
     assert shown(census, "other") == {}
 
 
+def test_to_hear_of_a_service_for_the_first_time_proves_nothing() -> None:
+    """Its first instances may have been missed long ago."""
+    census, leader = loaded(A, services=()), Leader()
+    leader.has(A)
+    for now in (2.0, 4.0, 6.0, 8.0):
+        leader.marks(census, now)
+    leader.has(B, service="other")
+    leader.marks(census, 10.0)
+    assert census.proven_at == 8.0
+    census.reconnected()
+    resync(census, A, now=20.0)
+    assert census.proven_at == 8.0
+
+
 def test_a_service_of_a_whole_namespace_that_was_missed_is_read_by_itself() -> None:
     census, leader = loaded(A, services=()), Leader()
     leader.has(A)
