@@ -67,9 +67,10 @@ class Deeds:
         await self.say(key, Registered(id=term, term=term, by=OWNER, instance=self.new_description()))
         await self.beat(key, term)
 
-    async def update(self, key: Key, life: Life, ttl: float = MAX_TTL) -> None:
-        """Describe it anew."""
-        await self.say(key, Updated(id=new_id(), term=life.term, by=OWNER, instance=self.new_description(ttl)))
+    async def update(self, key: Key, life: Life, ttl: float | None = None) -> None:
+        """Describe it anew, with another TTL or the one it has."""
+        said = self.new_description(ttl or life.description.ttl)
+        await self.say(key, Updated(id=new_id(), term=life.term, by=OWNER, instance=said))
 
     async def beat(self, key: Key, term: str) -> None:
         """One heartbeat, received by the broker."""
@@ -122,7 +123,7 @@ class Deeds:
             await self.read_log_until(lambda: self.model.lives.get(key) is not life or life.liveness == "stale")
         self.model.back.add(life.term)
         await self.beat(key, life.term)
-        await self.update(key, life)
+        await self.update(key, life, ttl=MAX_TTL)
 
         def settled() -> bool:
             now = self.model.lives.get(key)

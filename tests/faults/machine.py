@@ -8,8 +8,10 @@ makes of an empty one.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -54,11 +56,12 @@ class SpineMachine(RuleBasedStateMachine):
         self._new_database = new_database
         self._actor = Actor()
         self._stack = AsyncExitStack()
+        self._sound = False
 
     @initialize()
     def begin(self) -> None:
         """Everything is started anew for each example, so that each can be repeated."""
-        self._actor.do(self._begin())
+        self._do(self._begin())
 
     async def _begin(self) -> None:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="adsum-machine-")))
@@ -69,29 +72,31 @@ class SpineMachine(RuleBasedStateMachine):
             await self.deeds.register(key)
 
     def teardown(self) -> None:
-        """End what was started."""
+        """Unless something failed: all who fell silent are gone in the end. Then end what was started."""
         try:
-            self._actor.do(self._stack.aclose())
+            if self._sound:
+                self.let_the_silent_go()
+                self.all_agree()
         finally:
-            self._actor.end()
+            self._end()
 
     @invariant()
     def all_agree(self) -> None:
         """Model, catalog, cache and a fold of the log from zero hold the same; revisions at the cache only grew."""
-        self._actor.do(self.deeds.agree())
+        self._do(self.deeds.agree())
 
     # ---- what services and operators say
 
     @rule(key=ids)
     def register(self, key: Key) -> None:
         """Somebody begins a life."""
-        self._actor.do(self.deeds.register(key))
+        self._do(self.deeds.register(key))
 
     @somebody
     @rule(pick=picks)
     def register_a_duplicate(self, pick: int) -> None:
         """A second process takes an id that somebody has."""
-        self._actor.do(self.deeds.register(self._pick(pick)[0]))
+        self._do(self.deeds.register(self._pick(pick)[0]))
 
     @somebody
     @rule(pick=picks)
@@ -99,9 +104,9 @@ class SpineMachine(RuleBasedStateMachine):
         """Somebody describes itself anew."""
         key, life = self._pick(pick)
         if life.owner == PROCESS:
-            self._actor.do(self.deeds.update_process(key))
+            self._do(self.deeds.update_process(key))
         else:
-            self._actor.do(self.deeds.update(key, life))
+            self._do(self.deeds.update(key, life))
 
     @somebody
     @rule(pick=picks, health=st.sampled_from(["passing", "warning", "critical"]), by=authors)
@@ -109,7 +114,7 @@ class SpineMachine(RuleBasedStateMachine):
         """Somebody's health changes, or is said once more."""
         key, life = self._pick(pick)
         by = self._author(life, by)
-        self._actor.do(self.deeds.say(key, HealthChanged(id=new_id(), term=life.term, by=by, health=health)))
+        self._do(self.deeds.say(key, HealthChanged(id=new_id(), term=life.term, by=by, health=health)))
 
     @somebody
     @rule(pick=picks, mode=st.sampled_from(["serving", "draining"]), by=authors)
@@ -117,7 +122,7 @@ class SpineMachine(RuleBasedStateMachine):
         """Somebody's mode changes, or is said once more."""
         key, life = self._pick(pick)
         by = self._author(life, by)
-        self._actor.do(self.deeds.say(key, ModeChanged(id=new_id(), term=life.term, by=by, mode=mode)))
+        self._do(self.deeds.say(key, ModeChanged(id=new_id(), term=life.term, by=by, mode=mode)))
 
     @somebody
     @rule(pick=picks)
@@ -125,7 +130,7 @@ class SpineMachine(RuleBasedStateMachine):
         """Somebody's heartbeat."""
         key, life = self._pick(pick)
         if life.owner != PROCESS and life.term not in self.model.silent:
-            self._actor.do(self.deeds.beat(key, life.term))
+            self._do(self.deeds.beat(key, life.term))
 
     @somebody
     @rule(pick=picks, by=authors)
@@ -133,7 +138,7 @@ class SpineMachine(RuleBasedStateMachine):
         """Somebody leaves, or is removed by an operator."""
         key, life = self._pick(pick)
         by = self._author(life, by)
-        self._actor.do(self.deeds.say(key, Deregistered(id=new_id(), term=life.term, by=by)))
+        self._do(self.deeds.say(key, Deregistered(id=new_id(), term=life.term, by=by)))
 
     # ---- what comes late, comes twice, or cannot be read
 
@@ -145,25 +150,25 @@ class SpineMachine(RuleBasedStateMachine):
         key, term = old[pick % len(old)]
         match kind:
             case "beat":
-                self._actor.do(self.deeds.beat(key, term))
+                self._do(self.deeds.beat(key, term))
             case "updated":
                 said = self.deeds.new_description()
-                self._actor.do(self.deeds.say(key, Updated(id=new_id(), term=term, by=OWNER, instance=said)))
+                self._do(self.deeds.say(key, Updated(id=new_id(), term=term, by=OWNER, instance=said)))
             case "health-changed":
-                self._actor.do(self.deeds.say(key, HealthChanged(id=new_id(), term=term, by=OWNER, health="critical")))
+                self._do(self.deeds.say(key, HealthChanged(id=new_id(), term=term, by=OWNER, health="critical")))
             case _:
-                self._actor.do(self.deeds.say(key, Deregistered(id=new_id(), term=term, by=OWNER)))
+                self._do(self.deeds.say(key, Deregistered(id=new_id(), term=term, by=OWNER)))
 
     @rule(pick=st.integers(0, 50))
     def redeliver(self, pick: int) -> None:
         """An event comes once more, when the broker has forgotten its id, and without its condition."""
         said = self.deeds.said
-        self._actor.do(self.deeds.store(*said[-1 - pick % len(said)]))
+        self._do(self.deeds.store(*said[-1 - pick % len(said)]))
 
     @rule(key=ids, payload=st.sampled_from([b"", b"no json", b'{"type":"promoted","id":"x"}', b"\xff\0"]))
     def store_junk(self, key: Key, payload: bytes) -> None:
         """Something that cannot be read."""
-        self._actor.do(self.deeds.store(key, payload))
+        self._do(self.deeds.store(key, payload))
 
     # ---- silence
 
@@ -174,20 +179,20 @@ class SpineMachine(RuleBasedStateMachine):
         """Somebody beats no more. What the reaper says of that comes in the steps after this one."""
         mortals = self.deeds.mortals()
         self.faults -= 1
-        self._actor.do(self.deeds.fall_silent(mortals[pick % len(mortals)]))
+        self._do(self.deeds.fall_silent(mortals[pick % len(mortals)]))
 
     @somebody_silent
     @rule(pick=picks, late=st.booleans())
     def be_heard_again(self, pick: int, late: bool) -> None:
         """Somebody who fell silent beats again, in time or too late."""
         silent = self.deeds.silent()
-        self._actor.do(self.deeds.come_back(silent[pick % len(silent)], late=late))
+        self._do(self.deeds.come_back(silent[pick % len(silent)], late=late))
 
     @somebody_silent
     @rule()
     def let_the_silent_go(self) -> None:
         """Time passes until all who fell silent are gone."""
-        self._actor.do(self.deeds.read_log_until(lambda: not self.deeds.silent()))
+        self._do(self.deeds.read_log_until(lambda: not self.deeds.silent()))
 
     # ---- faults of the projector and of the network
 
@@ -196,28 +201,28 @@ class SpineMachine(RuleBasedStateMachine):
     def restart_the_projector(self, words: list[Word]) -> None:
         """It ends politely, words are said, it begins again."""
         self.faults -= 1
-        self._actor.do(self.deeds.restart(words))
+        self._do(self.deeds.restart(words))
 
     @a_fault
     @rule(words=st.lists(words, min_size=1, max_size=3))
     def kill_the_projector(self, words: list[Word]) -> None:
         """kill -9 with words under way."""
         self.faults -= 1
-        self._actor.do(self.deeds.kill(words))
+        self._do(self.deeds.kill(words))
 
     @a_fault
     @rule(point=st.sampled_from(POINTS), times=st.integers(1, 2), words=st.lists(words, min_size=1, max_size=3))
     def kill_the_projector_at(self, point: Point, times: int, words: list[Word]) -> None:
         """kill -9 between two steps of a transaction, the n-th time it comes there."""
         self.faults -= 1
-        self._actor.do(self.deeds.kill_at(point, times, words))
+        self._do(self.deeds.kill_at(point, times, words))
 
     @a_fault
     @rule(words=st.lists(words, max_size=3))
     def cut_the_cache(self, words: list[Word]) -> None:
         """The cache's connection is lost while words are said."""
         self.faults -= 1
-        self._actor.do(self.deeds.cut_cache(words))
+        self._do(self.deeds.cut_cache(words))
 
     # ---- a process of the clients' library
 
@@ -225,7 +230,7 @@ class SpineMachine(RuleBasedStateMachine):
     def register_a_process(self, key: Key) -> None:
         """A real registration, which speaks for itself from now on; whoever had the id loses it."""
         if key not in self.deeds.registered:
-            self._actor.do(self.deeds.register_process(key))
+            self._do(self.deeds.register_process(key))
 
     @a_fault
     @a_process
@@ -247,14 +252,25 @@ class SpineMachine(RuleBasedStateMachine):
     def end_a_process(self, pick: int) -> None:
         """It leaves politely."""
         keys = list(self.deeds.registered)
-        self._actor.do(self.deeds.end_process(keys[pick % len(keys)]))
+        self._do(self.deeds.end_process(keys[pick % len(keys)]))
 
     # ---- helpers
+
+    def _do(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._sound = False
+        self._actor.do(coroutine)
+        self._sound = True
+
+    def _end(self) -> None:
+        try:
+            self._actor.do(self._stack.aclose())
+        finally:
+            self._actor.end()
 
     def _cut_a_process(self, pick: int, *, noticed: bool) -> None:
         self.faults -= 1
         keys = list(self.deeds.registered)
-        self._actor.do(self.deeds.cut_process(keys[pick % len(keys)], noticed=noticed))
+        self._do(self.deeds.cut_process(keys[pick % len(keys)], noticed=noticed))
 
     def _pick(self, pick: int) -> tuple[Key, Life]:
         lives = self.model.in_order()

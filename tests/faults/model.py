@@ -110,14 +110,14 @@ class Model:
         assert life.term in self.silent | self.back, f"a verdict on the living: {event}"
         match event:
             case Lapsed(evidence=evidence):
-                assert life.liveness == "up"
-                assert evidence.silent > evidence.ttl == life.description.ttl
+                assert life.liveness == "up", f"it is stale: {event}"
+                assert evidence.silent > evidence.ttl == life.description.ttl, f"too early for {life}: {event}"
             case Resumed():
-                assert life.liveness == "stale"
-                assert life.term in self.back
+                assert life.liveness == "stale", f"it is up: {event}"
+                assert life.term in self.back, f"it did not beat again: {event}"
             case Expired(evidence=evidence):
-                assert life.liveness == "stale", "expired before it was stale"
-                assert evidence.silent > 2 * evidence.ttl == 2 * life.description.ttl
+                assert life.liveness == "stale", f"it was never stale: {event}"
+                assert evidence.silent > 2 * evidence.ttl == 2 * life.description.ttl, f"too early for {life}: {event}"
             case _:
                 raise AssertionError(f"no verdict: {event}")
 
