@@ -174,12 +174,15 @@ class SpineMachine(RuleBasedStateMachine):
 
     @a_fault
     @precondition(lambda machine: machine.deeds.mortals())
-    @rule(pick=picks)
-    def fall_silent(self, pick: int) -> None:
-        """Somebody beats no more. What the reaper says of that comes in the steps after this one."""
+    @rule(pick=picks, junk=st.booleans())
+    def fall_silent(self, pick: int, junk: bool) -> None:
+        """Somebody beats no more, perhaps with a last message that cannot be read. Verdicts come in later steps."""
         mortals = self.deeds.mortals()
         self.faults -= 1
-        self._do(self.deeds.fall_silent(mortals[pick % len(mortals)]))
+        key = mortals[pick % len(mortals)]
+        self._do(self.deeds.fall_silent(key))
+        if junk:
+            self._do(self.deeds.store(key, b"no json"))
 
     @somebody_silent
     @rule(pick=picks, late=st.booleans())
