@@ -273,26 +273,33 @@ class Reconciler:
     def _go_on(self, term: str, after: int, word: Word | None) -> None:
         if term == self._life.attempt and self._pending is not None:
             self._adopt(self._pending[0], after)
-        if word is not None and word.event is not None and after > self._after and speaks_for(word.event):
+        event = word.event if word is not None else None
+        if event is not None and after > self._after and (speaks_for(event) or event.by == self._by):
             self._read_due = True
         if isinstance(self.told, Instance) and self.told.term == term and self._differs(self.told):
             self._read_due = self._read_due or self.told.revision >= self._spoken
         self._after = after
 
     async def _read_on(self) -> None:
-        """An operator spoke: read all words since the last one known, for the last one alone may hide others."""
-        found = self._found
-        async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], self._read_to + 1) as reader:
-            while batch := await reader.to_end():
-                for message in batch:
-                    event = _word(message).event
-                    if event is not None and event.term == self._life.current:
-                        found = standing_after(found, event)
-                    self._read_to = message.sequence
+        """Read all words since the last one known: an operator's, which the last one may hide, and the owner's own that
+        were not acknowledged and are there. The life is read whole: what is only said once more counts for nothing."""
         assert self.said is not None  # only of a life that was begun is there anything to read
-        self.wanted = obey(self.wanted, self.said, found)
+        own, found, read_to = self.said, self._found, self._read_to
+        counted = {self._life.current}
+        async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], self._life.begun) as reader:
+            while batch := await reader.to_end():
+                for word in map(_word, batch):
+                    read_to = word.sequence
+                    event = word.event
+                    if event is None or event.term != self._life.current or event.id in counted:
+                        continue
+                    counted.add(event.id)
+                    if word.sequence > self._read_to:
+                        found = standing_after(found, event)
+                        own = standing_after(own, event) if event.by.kind == "owner" else own
+        self.wanted = obey(self.wanted, own, found)
         self.said = self._found = found
-        self._read_due = False
+        self._read_to, self._read_due = max(read_to, self._read_to), False
 
     async def _begin(self, after: int) -> None:
         """Say Registered. What was sent and not acknowledged is sent again as it was, or it would be two lives."""
@@ -332,7 +339,7 @@ class Reconciler:
             await self._act(outrun.last)
             return
         except (BrokerUnavailable, BrokerRefused):
-            self._look_due = True
+            self._look_due = self._read_due = True  # it may be there: to be read, not to be said twice
             raise
         self.said = standing_after(self.said, event)
         if self._read_to == self._after:  # nobody spoke in between, or it would have been refused

@@ -12,14 +12,27 @@ import pytest
 from adsum.clients import BrokerUnavailable, Registry, Superseded, connect
 from adsum.events.broker import Broker
 from adsum.events.errors import Unacknowledged
-from adsum.events.lifecycle import Author, Deregistered, HealthChanged, Registered, Updated
+from adsum.events.ids import new_id
+from adsum.events.lifecycle import (
+    Author,
+    Deregistered,
+    HealthChanged,
+    Lapsed,
+    ModeChanged,
+    Registered,
+    Silence,
+    Updated,
+)
 from adsum.events.streams import ensure_streams
 from adsum.projector.embedded import EmbeddedBroker
 from tests.faults.logs import become_another_log
+from tests.proxy import proxy_to
 from tests.waiting import until
 
 from .announcer import Announcer
 from .test_registration import counter, expired, history, last, say_next
+
+SILENCE = Silence(counter=1, silent=20.0, ttl=15.0)
 
 
 async def restarted(nats: EmbeddedBroker, tmp_path: Path) -> EmbeddedBroker:
@@ -110,6 +123,45 @@ async def test_a_registration_that_was_not_acknowledged_is_found_in_the_log(
         await me.registered(10)
         assert len(await history(broker, me.key)) == 1
         assert len(tried) == 1
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_a_change_that_was_not_acknowledged_is_found_in_the_log_and_not_said_twice(
+    nats: EmbeddedBroker, broker: Broker, hidden: bool
+) -> None:
+    """Its acknowledgement is lost in the network; also where somebody else spoke since."""
+    async with proxy_to(nats.url) as proxy, connect(proxy.url, ping=0.3) as registry:
+        async with registry.register("orders", port=80, id="one", wait=0.5) as me:
+            await me.registered(10)
+            proxy.blackhole("down")
+            assert not await me.mode("draining", "once")
+            await until(lambda: last(broker, me.key), lambda event: isinstance(event, ModeChanged))
+            if hidden:
+                await say_next(broker, me.key, Lapsed(id=new_id(), term=me.term, by=Author("reaper"), evidence=SILENCE))
+            await until(lambda: not registry.broker.connected)
+            proxy.heal()
+            await until(lambda: me.health("warning"), seconds=20)
+        said = [event for event in await history(broker, me.key) if isinstance(event, ModeChanged)]
+    assert [(event.mode, event.reason) for event in said] == [("draining", "once")]
+
+
+async def test_a_change_that_was_taken_back_before_it_was_acknowledged_does_not_stand(
+    nats: EmbeddedBroker, broker: Broker
+) -> None:
+    """What the log says then is the owner's own word, and no operator's that it would have to obey."""
+    async with proxy_to(nats.url) as proxy, connect(proxy.url, ping=0.3) as registry:
+        async with registry.register("orders", port=80, id="one", wait=0.5) as me:
+            await me.registered(10)
+            proxy.blackhole("down")
+            assert not await me.drain()
+            assert not await me.serve()
+            await until(lambda: last(broker, me.key), lambda event: isinstance(event, ModeChanged))
+            await until(lambda: not registry.broker.connected)
+            proxy.heal()
+            await until(lambda: me.health("warning"), seconds=20)
+            assert me.standing.mode == "serving"
+        said = [event.mode for event in await history(broker, me.key) if isinstance(event, ModeChanged)]
+    assert said == ["draining", "serving"]
 
 
 async def test_one_that_was_not_acknowledged_yields_to_its_successor(
