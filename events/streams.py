@@ -167,6 +167,17 @@ async def _ensure(broker: Broker, wanted: StreamConfig) -> None:
         raise StreamMismatch(name, differences)
 
 
+def alone(info: StreamInfo) -> bool:
+    """Whether a replicated stream's leader has no majority behind it. Pure.
+
+    What was committed before it was elected it learns only once something is committed under it.
+    """
+    replicas = info.config.num_replicas or 1
+    if info.cluster is None or replicas == 1:
+        return False
+    return sum(bool(peer.current) for peer in info.cluster.replicas or ()) < replicas // 2
+
+
 def compare(found: StreamConfig, wanted: StreamConfig) -> list[tuple[str, object, object]]:
     """The fields in which two definitions differ, as (field, found, wanted). Pure."""
     pairs = ((field, _plain(getattr(found, field)), _plain(getattr(wanted, field))) for field in _COMPARED)

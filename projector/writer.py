@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
+from adsum.events.errors import BrokerUnavailable
 from adsum.events.following import follow
 from adsum.events.names import Key
 from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.reader import Message
-from adsum.events.streams import EVENTS, epoch_of_log
+from adsum.events.streams import EVENTS, alone, epoch_of_log
 
 from .catalog import REMEDY, Catalog, Checkpoint
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, LogChanged
@@ -78,7 +79,7 @@ class Writer:
 
         A log put back from an older copy has the same creation time and may be longer again: only the event at the
         checkpoint tells. A cluster's new leader may not have applied all it holds yet: a log that seems too short is
-        looked at a few times before it is refused.
+        looked at a few times before it is refused, and never while its leader has no majority behind it.
         """
         for _ in range(LOOKS - 1):
             if await self._missing() is None:
@@ -86,7 +87,14 @@ class Writer:
             await asyncio.sleep(LOOK_AGAIN)
         missing = await self._missing()
         if missing is not None:
+            await self._believe(missing)
             raise LogChanged(missing, _REMEDY)
+
+    async def _believe(self, missing: str) -> None:
+        """Raise BrokerUnavailable if whoever told what is missing cannot know: see `alone`."""
+        info = await self._broker.stream_info(EVENTS)
+        if info is not None and alone(info):
+            raise BrokerUnavailable(f"{missing}, as its leader tells, which has no majority of the cluster behind it")
 
     async def _missing(self) -> str | None:
         """What the log lacks of what the catalog folded, None if nothing. Raises LogChanged for what is another."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from nats.aio.msg import Msg
-from nats.js.api import DiscardPolicy, PersistMode, StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, PersistMode, StorageType, StreamConfig, StreamInfo
 
 from adsum.events import streams, subjects
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.codec import decode_topology, encode
-from adsum.events.errors import BrokerRefused, StreamMismatch
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch
 from adsum.events.ids import is_uuid7, new_id
-from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, definitions, ensure_streams, read_epoch
+from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, alone, definitions, ensure_streams, read_epoch
 from adsum.projector.embedded import EmbeddedBroker
+from tests.cluster import cluster
 from tests.unit.samples import PRESENT
 from tests.waiting import until
 
@@ -135,3 +139,41 @@ async def test_only_the_last_state_of_each_instance_is_kept(broker: Broker) -> N
     info = await broker.stream_info(TOPOLOGY)
     assert info is not None
     assert (info.state.messages, info.state.last_seq) == (1, 3)
+
+
+async def _asked(bus: Broker) -> StreamInfo | None:
+    """What is told of the log now; None while nobody answers."""
+    try:
+        return await bus.stream_info(EVENTS)
+    except BrokerUnavailable:
+        return None
+
+
+async def test_a_leader_that_lost_its_followers_is_known_to_be_alone(tmp_path: Path) -> None:
+    """It answers for some seconds all the same, and what it tells of the log's end may be out of date."""
+    async with cluster(tmp_path) as nodes, AsyncExitStack() as stack:
+        buses = [Broker.open(BrokerSettings(url=node.url), "test") for node in nodes]
+        for bus in buses:
+            stack.push_async_callback(bus.close)
+            await bus.ready(10)
+        await until(lambda: _made(buses[0]), seconds=30)
+        info = await until(lambda: _asked(buses[0]), lambda info: info is not None and not alone(info), 20)
+        assert info is not None
+        assert info.cluster is not None
+        leader = int(str(info.cluster.leader).removeprefix("n"))
+        followers = [node for number, node in enumerate(nodes) if number != leader]
+        for node in followers:
+            node.signal(signal.SIGSTOP)
+        await until(lambda: _asked(buses[leader]), lambda info: info is not None and alone(info))
+        for node in followers:
+            node.signal(signal.SIGCONT)
+        await until(lambda: _asked(buses[leader]), lambda info: info is not None and not alone(info), 30)
+
+
+async def _made(bus: Broker) -> bool:
+    """Whether the streams could be created; a cluster that has just started takes a while."""
+    try:
+        await ensure_streams(bus, 3)
+    except (BrokerUnavailable, BrokerRefused):
+        return False
+    return True

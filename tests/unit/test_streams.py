@@ -6,18 +6,22 @@ from dataclasses import replace
 
 import pytest
 from nats.js.api import (
+    ClusterInfo,
     DiscardPolicy,
+    PeerInfo,
     PersistMode,
     RePublish,
     RetentionPolicy,
     StorageType,
     StreamConfig,
+    StreamInfo,
     StreamSource,
+    StreamState,
     SubjectTransform,
 )
 
 from adsum.events.errors import StreamMismatch
-from adsum.events.streams import _COMPARED, BEATS, EVENTS, TOPOLOGY, compare, definitions
+from adsum.events.streams import _COMPARED, BEATS, EVENTS, TOPOLOGY, alone, compare, definitions
 
 SINGLE = {str(wanted.name): wanted for wanted in definitions(1)}
 CLUSTER = {str(wanted.name): wanted for wanted in definitions(3)}
@@ -100,3 +104,18 @@ def test_each_field_that_differs_is_told(field: str) -> None:
 def test_every_field_that_is_compared_is_in_this_table() -> None:
     """What is left to the operator: compression, placement, the description, how long a message id is remembered, …"""
     assert set(OTHER_SETTINGS) == set(_COMPARED)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "current", "expected"),
+    [(1, None, False), (3, [True, True], False), (3, [True, False], False), (3, [False, False], True), (3, [], True),
+     (5, [True, True, False, False], False), (5, [True, False, False, False], True)],
+)  # fmt: skip
+def test_a_leader_without_a_majority_is_alone(replicas: int, current: list[bool] | None, expected: bool) -> None:
+    peers = [
+        PeerInfo(name=f"n{number}", current=is_, offline=False, active=1) for number, is_ in enumerate(current or ())
+    ]
+    cluster = ClusterInfo(name="test", leader="n9", replicas=peers) if current is not None else None
+    state = StreamState(messages=0, bytes=0, first_seq=0, last_seq=0, consumer_count=0)
+    config = replace(CLUSTER[EVENTS], num_replicas=replicas)
+    assert alone(StreamInfo(config=config, state=state, cluster=cluster)) is expected
