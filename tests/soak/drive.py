@@ -20,6 +20,7 @@ __all__ = ["Outcome", "drive", "limit_of"]
 
 FIRST = 120.0
 """Seconds within which a new world has to agree for the first time."""
+REFUSALS = ("adsumd: the log ", "adsumd: stream ", "adsumd: event ")
 
 
 class Outcome(NamedTuple):
@@ -87,6 +88,8 @@ def _failures(world: World) -> list[tuple[str, str]]:
     for name, said in world.errors().items():
         if "Traceback" in said:
             failed.append((name, said[said.index("Traceback") :][-1500:]))
+        # Nobody puts back another log here; that a broker or a database is away is no refusal.
+        failed += [(name, line) for line in said.splitlines() if line.startswith(REFUSALS)]
     for name, program in world.programs.items():
         if program.ended_by_itself and not name.startswith("adsumd"):
             failed.append((name, f"ended by itself {program.ended_by_itself} times"))

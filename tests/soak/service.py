@@ -51,7 +51,7 @@ class Owner:
                 metadata={"value": self.value()},
                 heartbeat=given.heartbeat,
                 ttl=given.ttl,
-                wait=2.0,
+                wait=8.0,  # longer than an unanswered publish takes to be given up: what is said then is checked too
             )
             key = "/".join(me.key)
             self._recorder.write("registering", key=key)
