@@ -30,6 +30,7 @@ __all__ = [
     "BEATS",
     "EVENTS",
     "TOPOLOGY",
+    "alone",
     "compare",
     "definitions",
     "ensure_streams",
