@@ -184,7 +184,11 @@ class History:
         else:
             ((first,),) = await self._catalog.rows("next_began", asked.after)
             upper = self._upper(first, until)
-            rows = await self._catalog.rows("versions", asked.after, upper, since, *names, limit)
+            values = (asked.after, upper, since, *names, limit)
+            if until - since < self._span:
+                rows = await self._catalog.rows("versions_at", *values)
+            else:
+                rows = await self._catalog.rows("versions_between", *values)
         versions = (self._version(row, until) for row in rows)
         return _cut(versions, len(rows) == limit, upper, until, room, lambda version: version.began_revision)
 

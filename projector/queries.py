@@ -18,7 +18,8 @@ Question: TypeAlias = Literal[
     "first_logged",
     "revision_at",
     "next_began",
-    "versions",
+    "versions_at",
+    "versions_between",
     "versions_of_instance",
     "next_logged",
     "logged",
@@ -60,7 +61,8 @@ class Queries(NamedTuple):
     first_logged: str
     revision_at: str
     next_began: str
-    versions: str
+    versions_at: str
+    versions_between: str
     versions_of_instance: str
     next_logged: str
     logged: str

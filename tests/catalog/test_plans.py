@@ -21,6 +21,13 @@ NAMED = {
     "end_versions": (["default"], ["orders"], ["i-0001"], [9_999], [None], ["expired"]),
     "delete_instances": (["default"], ["orders"], ["i-0001"]),
     "delete_heard": (["a"],),
+    "next_began": (17,),
+    "versions_at": (3_900, 3_990, 4_500, "", "", "", 500),
+    "versions_between": (0, 4_990, 0, "default", "svc-7", "", 500),
+    "versions_of_instance": (0, 4_990, 0, "default", "orders", "i-0001", 500),
+    "next_logged": (17,),
+    "logged": (0, 4_990, ",registered,", "default", "svc-7", "", 500),
+    "logged_of_instance": (0, 4_990, "", "default", "orders", "i-0001", 500),
 }
 ASKED = {
     "one instance's life": "SELECT * FROM history WHERE namespace = 'default' AND service = 'orders'"
@@ -70,6 +77,21 @@ async def test_no_lookup_reads_a_whole_table(full: Database, analysed: bool) -> 
     assert {asked: tables for asked, tables in scans.items() if tables} == {}
 
 
+async def test_what_held_at_a_moment_is_told_by_an_index_alone(full: Database) -> None:
+    """A row is read only of what held, however much of it there is that did not."""
+    await full.run("VACUUM ANALYZE" if isinstance(full, PostgresDatabase) else "ANALYZE")
+    moment = NAMED["versions_at"]
+    if isinstance(full, PostgresDatabase):
+        plan = await postgres_plan(full.dsn, load_queries("postgres").versions_at, moment)
+        assert '"Index Only Scan"' in plan
+        assert '"history_by_span"' in plan
+    else:
+        told = await full.run("EXPLAIN QUERY PLAN " + re.sub(r"\?\d+", "''", load_queries("sqlite").versions_at))
+        assert any("USING INDEX history_by_span" in str(row[3]) for row in told)
+        told = await full.run("EXPLAIN QUERY PLAN " + load_queries("sqlite").revision_at.replace("?1", "''"))
+        assert any("USING COVERING INDEX events_by_time" in str(row[3]) for row in told)
+
+
 async def scanned(database: Database, sql: str) -> set[str]:
     """The tables that a statement reads whole."""
     if isinstance(database, PostgresDatabase):
@@ -79,11 +101,14 @@ async def scanned(database: Database, sql: str) -> set[str]:
 
 
 async def postgres_scans(dsn: str, sql: str, values: tuple[object, ...]) -> set[str]:
+    return set(_whole(json.loads(await postgres_plan(dsn, sql, values))[0]["Plan"]))
+
+
+async def postgres_plan(dsn: str, sql: str, values: tuple[object, ...]) -> str:
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(_BEGIN)
-        plan = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {sql}", *values)
-        return set(_whole(json.loads(plan)[0]["Plan"]))
+        return str(await connection.fetchval(f"EXPLAIN (FORMAT JSON) {sql}", *values))
     finally:
         await connection.close()
 

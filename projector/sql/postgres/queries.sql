@@ -136,13 +136,38 @@ SELECT epoch, sequence, head, complete_from FROM checkpoint;
 -- name: first_logged
 SELECT sequence, time FROM events ORDER BY sequence LIMIT 1;
 
+-- Not the event that is last by time: the clock may have been put back. A recent time is found among the last events;
+-- for any other the index on time, which has the sequences, is read up to it: the plus keeps the table from being walked.
 -- name: revision_at
-SELECT max(sequence + 0) FROM events WHERE time <= $1;
+SELECT coalesce(
+    (SELECT max(sequence) FROM (SELECT sequence, time FROM events ORDER BY sequence DESC LIMIT 10000) AS recent
+     WHERE time <= $1),
+    (SELECT max(sequence + 0) FROM events WHERE time <= $1)
+);
 
 -- name: next_began
 SELECT min(began_revision) FROM history WHERE began_revision > $1;
 
--- name: versions
+-- Of a short time: few of those that began before it held then, and the index alone tells which.
+-- name: versions_at
+SELECT version.*
+FROM (
+    SELECT began_revision FROM history
+    WHERE began_revision > $1 AND began_revision <= $2 AND (ended_revision IS NULL OR ended_revision > $3)
+    ORDER BY began_revision OFFSET 0
+) AS held
+CROSS JOIN LATERAL (
+    SELECT namespace, service, instance, term, began_revision, began_at, began_by, ended_revision, ended_at, ended_by,
+           liveness, health, mode, reason, registered_at, description
+    FROM history
+    WHERE began_revision = held.began_revision
+      AND ($4::text = '' OR namespace = $4) AND ($5::text = '' OR service = $5) AND ($6::text = '' OR instance = $6)
+    LIMIT 1
+) AS version
+ORDER BY held.began_revision LIMIT $7;
+
+-- Of a long time: most of what began in it held in it.
+-- name: versions_between
 SELECT namespace, service, instance, term, began_revision, began_at, began_by, ended_revision, ended_at, ended_by,
        liveness, health, mode, reason, registered_at, description
 FROM history

@@ -62,6 +62,7 @@ CREATE INDEX history_of_instance ON history (namespace, service, instance, began
 CREATE UNIQUE INDEX history_open ON history (namespace, service, instance) WHERE ended_revision IS NULL;
 CREATE INDEX history_by_revision ON history (ended_revision, began_revision);
 CREATE INDEX history_by_time ON history (ended_at, began_at);
+CREATE INDEX history_by_span ON history (began_revision, ended_revision);
 
 -- The log's events, the payload as it was; hash is the running hash of the log up to there (events/chain.py). The length of an id is bounded so that both databases take the same ones.
 CREATE TABLE events (
@@ -79,7 +80,7 @@ CREATE TABLE events (
     hash bytea NOT NULL
 );
 CREATE INDEX events_of_instance ON events (namespace, service, instance, sequence);
-CREATE INDEX events_by_time ON events (time);
+CREATE INDEX events_by_time ON events (time, sequence);
 
 -- What could not be read or stored, raw, with the reason.
 CREATE TABLE rejected (

@@ -110,17 +110,31 @@ SELECT epoch, sequence, head, complete_from FROM checkpoint;
 -- name: first_logged
 SELECT sequence, time FROM events ORDER BY sequence LIMIT 1;
 
--- The plus keeps SQLite from walking the table backwards: the index on time has the sequence too, and is far smaller.
+-- Not the event that is last by time: the clock may have been put back. A recent time is found among the last events;
+-- for any other the index on time, which has the sequences, is read up to it: the plus keeps the table from being walked.
 -- name: revision_at
-SELECT max(+sequence) FROM events WHERE time <= ?1;
+SELECT coalesce(
+    (SELECT max(sequence) FROM (SELECT sequence, time FROM events ORDER BY sequence DESC LIMIT 10000) AS recent
+     WHERE time <= ?1),
+    (SELECT max(+sequence) FROM events WHERE time <= ?1)
+);
 
 -- name: next_began
 SELECT min(began_revision) FROM history WHERE began_revision > ?1;
 
--- name: versions
+-- Both read the index first, and a row only where that says that it held.
+-- name: versions_at
 SELECT namespace, service, instance, term, began_revision, began_at, began_by, ended_revision, ended_at, ended_by,
        liveness, health, mode, reason, registered_at, description
-FROM history
+FROM history INDEXED BY history_by_span
+WHERE began_revision > ?1 AND began_revision <= ?2 AND (ended_revision IS NULL OR ended_revision > ?3)
+  AND (?4 = '' OR namespace = ?4) AND (?5 = '' OR service = ?5) AND (?6 = '' OR instance = ?6)
+ORDER BY began_revision LIMIT ?7;
+
+-- name: versions_between
+SELECT namespace, service, instance, term, began_revision, began_at, began_by, ended_revision, ended_at, ended_by,
+       liveness, health, mode, reason, registered_at, description
+FROM history INDEXED BY history_by_span
 WHERE began_revision > ?1 AND began_revision <= ?2 AND (ended_revision IS NULL OR ended_revision > ?3)
   AND (?4 = '' OR namespace = ?4) AND (?5 = '' OR service = ?5) AND (?6 = '' OR instance = ?6)
 ORDER BY began_revision LIMIT ?7;

@@ -1,0 +1,6 @@
+-- What held at a moment is found among all that began before it by this index alone.
+CREATE INDEX history_by_span ON history (began_revision, ended_revision);
+
+-- The revision of a time is found in the index alone.
+DROP INDEX events_by_time;
+CREATE INDEX events_by_time ON events (time, sequence);
