@@ -9,12 +9,13 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 
 from tests.soak.drive import Outcome, drive
 from tests.soak.schedule import WORLDS, Schedule, Size, make_schedule
-from tests.soak.validator import CHECKS
+from tests.soak.validator import CHECKS, Finding
 
 SIZES = {"sqlite": Size(), "postgres": Size(), "cluster": Size(heartbeat=3.0, ttl=15.0)}
 """In a cluster the death of a leader stops publishing for some seconds: the TTL there is the product's default."""
@@ -80,7 +81,7 @@ async def soak(given: argparse.Namespace, folder: Path, tally: Tally) -> None:
     while tally.schedules < given.schedules if given.schedules else time.monotonic() - began < 60 * given.minutes:
         schedule = schedule_of(seed, given)
         place = folder / f"seed-{seed}"
-        outcome = await drive(schedule, place)
+        outcome = await driven(schedule, place)
         tally.add(schedule, outcome)
         if outcome.findings:
             print(f"\nseed {seed}: the records are in {place}", file=sys.stderr)
@@ -90,6 +91,14 @@ async def soak(given: argparse.Namespace, folder: Path, tally: Tally) -> None:
             shutil.rmtree(place)
         progress(given, tally, seed, schedule, time.monotonic() - began)
         seed += 1
+
+
+async def driven(schedule: Schedule, place: Path) -> Outcome:
+    """What came of a schedule; one that cannot be carried out to its end is something found too."""
+    try:
+        return await drive(schedule, place)
+    except Exception:  # noqa: BLE001  # whatever it is: it is told, and the others are run
+        return Outcome(Counter(), Counter(), [Finding("failed", "soak", traceback.format_exc())], 0.0)
 
 
 def schedule_of(seed: int, given: argparse.Namespace) -> Schedule:

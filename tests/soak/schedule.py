@@ -64,6 +64,9 @@ def _steps(chance: random.Random, seconds: float, size: Size, world: str) -> Ite
     at = chance.uniform(0.5, 2)
     while at < seconds:
         free = [target for target in targets if busy.get(target[0], 0) <= at]
+        if not free:  # all that there is has its fault
+            at = min(busy.values())
+            continue
         name, faults, _ = chance.choices(free, [weight for _, _, weight in free])[0]
         fault = chance.choice(faults)
         lasts = min(_duration(chance, size.ttl), seconds - at)
