@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -24,6 +24,8 @@ from .outage import Outage
 from .settings import DEFAULT_URL, BrokerSettings
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
+
+T = TypeVar("T")
 
 REQUEST_TIMEOUT = 5.0
 MISSING_TIMEOUT = 0.5
@@ -244,10 +246,10 @@ class Broker:
         with self._asked(f"create stream {config.name}", str(config.name)):
             await self._js.add_stream(config)
 
-    async def update_stream(self, config: StreamConfig) -> None:
-        """Change a stream's settings. Raises StreamMissing, BrokerRefused, BrokerUnavailable."""
-        with self._asked(f"update stream {config.name}", str(config.name)):
-            await self._js.update_stream(config)
+    async def altering(self, doing: str, stream: str, work: Callable[[JetStream], Awaitable[T]]) -> T:
+        """Have `work` done to a stream (see `altering`). Raises BrokerRefused, BrokerUnavailable."""
+        with self._asked(doing, stream):
+            return await work(self._js)
 
     async def create_consumer(self, stream: str, config: ConsumerConfig) -> ConsumerInfo:
         """Create a consumer. Raises StreamMissing, BrokerRefused, BrokerUnavailable."""

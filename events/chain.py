@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import TYPE_CHECKING
 
-from .reader import Message
+if TYPE_CHECKING:
+    from .reader import Message
 
 __all__ = ["GENESIS", "link"]
 

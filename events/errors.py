@@ -7,7 +7,8 @@
     │   ├── Unacknowledged      a publish was sent and nobody said whether it was stored
     │   └── NobodyAnswers       a question was asked and nobody is there who answers such
     ├── BrokerRefused           the broker answered no; so it will until somebody changes something there
-    │   └── StreamMissing       there is no such stream
+    │   ├── StreamMissing       there is no such stream
+    │   └── LogUnfinished       a command that an operator began on the log is at work, or was cut off
     ├── QuestionRefused         an adsumd does not answer this question about the past as it stands
     │   ├── NotYet              the moment is in the future, or not folded yet
     │   ├── BeforeLog           nothing was ever logged at that moment
@@ -27,6 +28,7 @@ __all__ = [
     "BrokerRefused",
     "BrokerUnavailable",
     "InvalidValue",
+    "LogUnfinished",
     "NoLongerKept",
     "NobodyAnswers",
     "NotYet",
@@ -104,6 +106,10 @@ class NoLongerKept(QuestionRefused):
     """What happened then was removed from the catalog: it is complete from a later revision on."""
 
     code = "410"
+
+
+class LogUnfinished(BrokerRefused):
+    """A command that an operator began on the log is at work, or was cut off; the message says what to do."""
 
 
 class StreamMismatch(AdsumError):

@@ -17,6 +17,7 @@ from .codec import decode_event, encode
 from .errors import AdsumError, Undecodable
 from .lifecycle import Event
 from .names import Key
+from .notes import TIME_HEADER, notes_of, time_of
 from .streams import EVENTS
 
 __all__ = ["Outrun", "Word", "last_word", "say"]
@@ -41,7 +42,13 @@ class Outrun(AdsumError):
 async def last_word(broker: Broker, key: Key) -> Word | None:
     """The last word on an instance, None if there never was one. Raises BrokerUnavailable, BrokerRefused."""
     raw = await broker.last_message(EVENTS, subjects.event(key))
-    return _word(raw) if raw is not None else None
+    if raw is None:
+        return None
+    imported = 0
+    if TIME_HEADER in (raw.headers or {}):
+        info = await broker.stream_info(EVENTS)
+        imported = notes_of(info).imported if info is not None else 0
+    return _word(raw, imported)
 
 
 async def say(broker: Broker, key: Key, event: Event, after: int, timeout: float = REQUEST_TIMEOUT) -> int:
@@ -60,10 +67,11 @@ async def say(broker: Broker, key: Key, event: Event, after: int, timeout: float
         raise Outrun(key, last) from None
 
 
-def _word(raw: RawStreamMsg) -> Word:
+def _word(raw: RawStreamMsg, imported: int) -> Word:
     try:
         event = decode_event(raw.data or b"")
     except Undecodable:
         event = None
-    time = raw.time.timestamp() if isinstance(raw.time, datetime) else 0.0
-    return Word(raw.seq or 0, time, event)
+    sequence = raw.seq or 0
+    stored = raw.time.timestamp() if isinstance(raw.time, datetime) else 0.0
+    return Word(sequence, time_of(raw.headers, sequence, stored, imported), event)

@@ -20,6 +20,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from .broker import Broker
 from .errors import AdsumError
+from .notes import TIME_HEADER, notes_of, time_of
+from .streams import EVENTS
 
 __all__ = ["Message", "ReaderLost", "StreamReader"]
 
@@ -34,12 +36,22 @@ class ReaderLost(AdsumError):
 
 
 class Message(NamedTuple):
-    """A stored message. `time` is the broker's clock, in seconds since 1970, to the microsecond that databases keep."""
+    """A stored message. `time` is the broker's clock, in seconds since 1970, to the microsecond that databases keep.
+
+    Of an imported message of the log it is the clock of the broker that stored it at first.
+    """
 
     subject: str
     data: bytes
     sequence: int
     time: float
+
+
+class _Imported(NamedTuple):
+    """One that claims to have been said at another time than the one at which this broker stored it."""
+
+    message: Message
+    headers: dict[str, str] | None
 
 
 class StreamReader:
@@ -51,7 +63,8 @@ class StreamReader:
 
     def __init__(self, broker: Broker, stream: str, filters: Sequence[str] = (), start: int = 1) -> None:
         self._broker, self._stream, self._filters, self._start = broker, stream, list(filters), start
-        self._waiting: deque[Message | str] = deque()
+        self._waiting: deque[Message | _Imported | str] = deque()
+        self._imported = 0
         self._arrived = asyncio.Event()
         self._delivered = 0
         self._lost = ""
@@ -69,6 +82,9 @@ class StreamReader:
         self._forget_connect = self._broker.on_connect(lambda: self._lose("the connection was made anew"))
         try:
             info = await self._broker.create_consumer(self._stream, self._config(inbox))
+            if self._stream == EVENTS:  # the one whose messages may have been imported
+                stream = await self._broker.stream_info(EVENTS)
+                self._imported = notes_of(stream).imported if stream is not None else 0
         except BaseException:
             await self._leave()
             raise
@@ -117,6 +133,9 @@ class StreamReader:
             item = self._waiting.popleft()
             if isinstance(item, str):  # the broker's flow control waits here until what came before is taken
                 await self._broker.publish(item, b"")
+            elif isinstance(item, _Imported):
+                said = time_of(item.headers, item.message.sequence, item.message.time, self._imported)
+                batch.append(item.message._replace(time=said))
             else:
                 batch.append(item)
         return batch
@@ -134,7 +153,9 @@ class StreamReader:
             return
         self._delivered = delivered
         self.behind = pending
-        self._waiting.append(Message(msg.subject, msg.data, sequence, round(nanoseconds / 1000) / 1e6))
+        message = Message(msg.subject, msg.data, sequence, round(nanoseconds / 1000) / 1e6)
+        claims = msg.headers is not None and TIME_HEADER in msg.headers
+        self._waiting.append(_Imported(message, msg.headers) if claims else message)
         self._arrived.set()
 
     def _take_control(self, msg: Msg) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
+from typing import Any
 
 from nats.js.api import (
     DiscardPolicy,
@@ -22,19 +23,24 @@ from nats.js.api import (
 )
 
 from . import subjects
+from .altering import change_stream
 from .broker import Broker
-from .errors import AdsumError, StreamMismatch, StreamMissing
+from .errors import AdsumError, LogUnfinished, StreamMismatch, StreamMissing
 from .ids import new_epoch
+from .notes import Notes, notes_of
 
 __all__ = [
     "BEATS",
     "EVENTS",
+    "IMPORTING",
     "TOPOLOGY",
+    "TRIMMING",
     "alone",
     "compare",
     "definitions",
     "ensure_streams",
     "epoch_of_log",
+    "note",
     "read_epoch",
     "renew_epoch",
 ]
@@ -46,7 +52,13 @@ BEATS_MAX_AGE = 3600.0
 """Seconds the broker keeps a heartbeat; above twice the longest TTL (`description.MAX_TTL`)."""
 TOMBSTONE_TTL = 3600
 """Seconds the broker keeps the tombstone of an instance."""
-_EPOCH = "adsum-epoch"
+IMPORTING = (
+    "the log is not whole: an import is at work on it, or was cut off ({}). "
+    "If none is at work, run `adsum import FILE` again: it begins anew"
+)
+TRIMMING = (
+    "the log takes nothing: a trim is at work on it, or was cut off ({}). If none is at work, run `adsum trim --finish`"
+)
 _COMPARED = (
     "subjects",
     "retention",
@@ -117,11 +129,13 @@ def definitions(replicas: int = 1) -> tuple[StreamConfig, ...]:
 async def ensure_streams(broker: Broker, replicas: int = 1, epochs_seen: tuple[str, ...] = ()) -> str:
     """Create the streams that are missing, compare those that are there; give back the epoch of the log.
 
-    A new log gets an epoch above all of `epochs_seen`. Raises StreamMismatch, naming every field that differs.
+    A new log gets an epoch above all of `epochs_seen`. Raises StreamMismatch, naming every field that differs, and
+    LogUnfinished while the log is imported or trimmed.
     """
     for wanted in definitions(replicas):
         if wanted.name == EVENTS:
-            wanted.metadata = {_EPOCH: new_epoch(epochs_seen)}
+            wanted.metadata = Notes(epoch=new_epoch(epochs_seen)).metadata()
+            await _check_finished(broker)
         await _ensure(broker, wanted)
     return await read_epoch(broker)
 
@@ -140,16 +154,37 @@ async def renew_epoch(broker: Broker, epochs_seen: Iterable[str] = ()) -> str:
     if info is None:
         raise StreamMissing(f"stream {EVENTS} does not exist")
     epoch = new_epoch((epoch_of_log(info), *epochs_seen))
-    await broker.update_stream(replace(info.config, metadata={**(info.config.metadata or {}), _EPOCH: epoch}))
+    await note(broker, notes_of(info)._replace(epoch=epoch))
     return epoch
+
+
+async def note(broker: Broker, notes: Notes, **settings: object) -> StreamInfo:
+    """Write these notes into the log's stream, and change these settings of it in the same step."""
+
+    def change(found: dict[str, Any]) -> None:
+        found["metadata"] = notes.within(found.get("metadata") or {})
+        found.update(settings)
+
+    return await change_stream(broker, EVENTS, change)
 
 
 def epoch_of_log(info: StreamInfo) -> str:
-    """The epoch in the metadata of the log's stream."""
-    epoch = (info.config.metadata or {}).get(_EPOCH)
-    if not epoch:
-        raise StreamMismatch(EVENTS, [(f"metadata {_EPOCH}", None, "a UUIDv7")])
-    return epoch
+    """The epoch in the metadata of the log's stream. Raises LogUnfinished while it is being imported."""
+    notes = notes_of(info)
+    if notes.importing:
+        raise LogUnfinished(IMPORTING.format(notes.importing))
+    if not notes.epoch:
+        raise StreamMismatch(EVENTS, [("metadata adsum-epoch", None, "a UUIDv7")])
+    return notes.epoch
+
+
+async def _check_finished(broker: Broker) -> None:
+    info = await broker.stream_info(EVENTS)
+    notes = notes_of(info) if info is not None else Notes()
+    if notes.importing:
+        raise LogUnfinished(IMPORTING.format(notes.importing))
+    if notes.trimming:
+        raise LogUnfinished(TRIMMING.format(notes.trimming))
 
 
 async def _ensure(broker: Broker, wanted: StreamConfig) -> None:

@@ -19,13 +19,12 @@ import msgspec
 
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_topology
-from adsum.events.errors import AdsumError, BrokerUnavailable, StreamMissing, Undecodable
+from adsum.events.epochs import announced_epochs
+from adsum.events.errors import AdsumError, BrokerUnavailable, StreamMissing
 from adsum.events.outage import Outage
-from adsum.events.reader import StreamReader
 from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Tick
-from adsum.events.streams import EVENTS, TOPOLOGY, ensure_streams, renew_epoch
+from adsum.events.streams import EVENTS, ensure_streams, renew_epoch
 
 from .answering import Answering
 from .beats import BeatReader
@@ -53,7 +52,8 @@ log = logging.getLogger("adsum.daemon")
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `adsumd` was asked for. `nats` None: an embedded broker on `host`:`port`; `dsn` None: SQLite in `data`.
 
-    `new_epoch`: the log is another one than before; say so to all who knew it.
+    `new_epoch`: the log is another one than before; say so to all who knew it. `broker_only`: run only the embedded
+    broker, while something is done to the log that no adsumd may follow.
     """
 
     data: Path
@@ -63,6 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     dsn: str | None = None
     new_epoch: bool = False
+    broker_only: bool = False
 
 
 async def serve(options: Options, ready: Callable[[str], None]) -> None:
@@ -72,6 +73,9 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         settings, embedded = options.nats, None
         if settings is None:
             embedded = await stack.enter_async_context(_embedded(options))
+            if options.broker_only:
+                ready(f"adsumd ready: nats={embedded.url} catalog=none")
+                await embedded.keep()
             settings = BrokerSettings(url=embedded.url)
         broker = Broker.open(settings, "adsumd")
         stack.push_async_callback(broker.close)
@@ -238,7 +242,7 @@ async def _begin_epoch(broker: Broker, catalog: Catalog) -> str:
     if checkpoint is not None and checkpoint.sequence:
         what = f"a new epoch is for an empty catalog, and {catalog.name} stands at {checkpoint.sequence}"
         raise Refusal(what, "Leave --new-epoch away, or give it an empty database (--catalog).")
-    epoch = await renew_epoch(broker, await _announced_epochs(broker))
+    epoch = await renew_epoch(broker, await announced_epochs(broker))
     log.warning("the log has a new epoch, %s: services register again, caches are read anew", epoch)
     return epoch
 
@@ -248,21 +252,8 @@ async def _epochs_seen(broker: Broker, catalog: Catalog) -> tuple[str, ...]:
     checkpoint = await catalog.checkpoint()
     seen = {checkpoint.epoch} if checkpoint else set[str]()
     if await broker.stream_info(EVENTS) is None:
-        seen |= await _announced_epochs(broker)
+        seen |= await announced_epochs(broker)
     return tuple(seen)
-
-
-async def _announced_epochs(broker: Broker) -> set[str]:
-    seen: set[str] = set()
-    if await broker.stream_info(TOPOLOGY) is not None:
-        async with StreamReader(broker, TOPOLOGY) as reader:
-            while messages := await reader.to_end():
-                for message in messages:
-                    try:
-                        seen.add(decode_topology(message.data).epoch)
-                    except Undecodable:
-                        continue
-    return seen
 
 
 def _ready_line(broker: Broker, catalog: Catalog, revision: int) -> str:

@@ -90,6 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="the log was put back from a copy: build an empty catalog from it, and tell every cache and service",
     )
+    parser.add_argument(
+        "--broker-only",
+        action="store_true",
+        help="run only the embedded broker, for commands that want every adsumd of a log stopped (adsum import)",
+    )
     parser.add_argument("--config", metavar="FILE", help="a TOML file with [database], [discovery] and [nats]")
     parser.add_argument(
         "--log-level",
@@ -109,6 +114,8 @@ def _options(given: argparse.Namespace) -> Options:
         raise InvalidValue("--replicas", given.replicas, "must be 1, 3 or 5")
     if nats is None and given.replicas != 1:
         raise InvalidValue("--replicas", given.replicas, "the embedded broker is one server: must be 1")
+    if nats is not None and given.broker_only:
+        raise InvalidValue("--broker-only", nats.shown, "is for the embedded broker, not together with --nats")
     dsn = given.catalog or config.dsn
     if dsn is not None:
         open_catalog(dsn)  # only to check it: nothing is opened yet
@@ -121,6 +128,7 @@ def _options(given: argparse.Namespace) -> Options:
         replicas=given.replicas,
         dsn=dsn,
         new_epoch=given.new_epoch,
+        broker_only=given.broker_only,
     )
 
 

@@ -28,10 +28,13 @@ from .record import Record
 __all__ = ["Writer"]
 
 LOOKS, LOOK_AGAIN = 4, 1.0
-_REMEDY = (
+_OTHER_EPOCH = (
+    "If the log is right (it was imported, or given a new epoch), let the catalog be built anew from it: start adsumd "
+    "with an empty database (--catalog). If the catalog is right, put the log's data back."
+)
+_OTHER_LOG = (
     "If the log is right, let the catalog be built anew from it: start adsumd once with --new-epoch and an empty "
-    "database (--catalog). "
-    "If the catalog is right, put the log's data back."
+    "database (--catalog). If the catalog is right, put the log's data back."
 )
 
 log = logging.getLogger("adsum.writer")
@@ -88,7 +91,7 @@ class Writer:
         missing = await self._missing()
         if missing is not None:
             await self._believe(missing)
-            raise LogChanged(missing, _REMEDY)
+            raise LogChanged(missing, _OTHER_LOG)
 
     async def _believe(self, missing: str) -> None:
         """Raise BrokerUnavailable if whoever told what is missing cannot know: see `alone`."""
@@ -104,7 +107,7 @@ class Writer:
             return f"the log {EVENTS} is gone, the catalog stands at {at.sequence}"
         epoch = epoch_of_log(info)
         if epoch != at.epoch:
-            raise LogChanged(f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}", _REMEDY)
+            raise LogChanged(f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}", _OTHER_EPOCH)
         if info.state.last_seq < at.sequence:
             return f"the log ends at {info.state.last_seq}, the catalog stands at {at.sequence}"
         if at.sequence == 0:
@@ -115,7 +118,7 @@ class Writer:
         found = identify(Message(raw.subject or "", raw.data or b"", at.sequence, 0.0))
         if found != at.event_id:
             what = f"the log holds another event ({found}) at {at.sequence}, where the catalog folded {at.event_id}"
-            raise LogChanged(what, _REMEDY)
+            raise LogChanged(what, _OTHER_LOG)
         return None
 
     async def reached(self, sequence: int) -> None:

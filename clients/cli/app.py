@@ -12,7 +12,7 @@ import click
 from adsum.events.errors import AdsumError, BrokerUnavailable, InvalidValue
 from adsum.events.reader import ReaderLost
 
-from . import listing, log, operate, register, status, watch
+from . import bring, export, listing, log, operate, register, status, watch
 from .child import CannotStart
 from .options import broker_options, take_environment
 from .output import PipeClosed, note, sentence
@@ -63,6 +63,8 @@ for command in (
     register.register,
     operate.drain,
     operate.deregister,
+    export.export_log,
+    bring.import_log,
 ):
     cli.add_command(command)
 

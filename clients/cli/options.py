@@ -39,19 +39,27 @@ READ_TIMEOUT = 5.0
 
 @dataclass
 class Choices:
-    """What was chosen so far; filled in by the options' callbacks, the group's before the command's."""
+    """What was chosen so far; filled in by the options' callbacks, the group's before the command's.
+
+    `flags` are those of them that were typed, not taken from the environment.
+    """
 
     values: dict[str, str] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Where:
-    """Which broker and namespace a command speaks to. `timeout`: seconds it waits for the broker."""
+    """Which broker and namespace a command speaks to. `timeout`: seconds it waits for the broker.
+
+    `only`: the namespace that was typed, for what concerns all of them unless told otherwise; "": none was.
+    """
 
     settings: BrokerSettings
     namespace: str
     timeout: float
     config: Config
+    only: str = ""
 
 
 class Duration(click.ParamType[float]):
@@ -95,19 +103,20 @@ def pass_where(command: Callable[Concatenate[Where, P], R]) -> Callable[P, R]:
 
 
 def _where(choices: Choices) -> Where:
-    given = choices.values
+    given, typed = choices.values, choices.flags
     config = load_config(given["config"]) if "config" in given else Config()
     settings = config.nats or BrokerSettings()
     if "nats" in given:
         settings = msgspec.structs.replace(settings, url=given["nats"])
     namespace = check_label("namespace", given.get("namespace", "default"))
     timeout = parse_duration(given["timeout"], "timeout") if "timeout" in given else READ_TIMEOUT
-    return Where(settings, namespace, timeout, config)
+    return Where(settings, namespace, timeout, config, typed.get("namespace", ""))
 
 
 def _choose(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None and param.name is not None:
-        ctx.ensure_object(Choices).values[param.name] = value
+        choices = ctx.ensure_object(Choices)
+        choices.values[param.name] = choices.flags[param.name] = value
 
 
 def _shared(flag: str, metavar: str, help: str) -> Callable[[F], F]:

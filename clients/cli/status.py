@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
 import click
 import msgspec
-from nats.js.api import RawStreamMsg, StreamInfo
+from nats.js.api import StreamInfo
 
-from adsum.events import subjects
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_tick
-from adsum.events.errors import BrokerUnavailable, StreamMismatch, Undecodable
+from adsum.events.errors import BrokerUnavailable, LogUnfinished, StreamMismatch
+from adsum.events.notes import notes_of
 from adsum.events.outage import ALARM_AFTER
-from adsum.events.signals import Instance, Tick, Trouble
-from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, epoch_of_log
+from adsum.events.signals import Instance, Trouble
+from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, TRIMMING, epoch_of_log
 
+from .lead import LEASE, Lead, leading
 from .listing import count
 from .options import Where, broker_options, json_option, pass_where
 from .output import Cell, Column, Lines, brief, show_blank, show_json, show_table
 from .session import reading, run
 from .snapshot import snapshot
 
-__all__ = ["Lead", "Report", "StreamState", "status"]
+__all__ = ["Report", "StreamState", "status"]
 
-LEASE = 5.0
-"""Seconds without a tick after which there is no leader, and another daemon takes over."""
 STREAM_TITLES = ("STREAM", "MESSAGES", "BYTES", "LAST SEQUENCE")
 MOST_HELD = 20
 """A tick names no more services than that."""
@@ -44,20 +40,6 @@ class StreamState(msgspec.Struct, frozen=True):
     messages: int = 0
     bytes: int = 0
     last_sequence: int = 0
-
-
-class Lead(msgspec.Struct, frozen=True):
-    """The leader as its last tick tells: `age` in seconds, `leads` whether it ticks now. `leader` is "" once the last
-    one gave the lease back. `rejected` counts what it set aside of the log."""
-
-    leader: str
-    age: float
-    leads: bool
-    tick: int
-    revision: int
-    announced: int
-    held: tuple[str, ...]
-    rejected: int
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -115,12 +97,12 @@ async def _look(where: Where) -> Report:
 async def _report(broker: Broker) -> Report:
     infos = {name: await broker.stream_info(name) for name in (EVENTS, BEATS, TOPOLOGY)}
     complete = None not in infos.values()
-    lead, troubles = await _lead(broker) if infos[BEATS] is not None else (None, [])
+    lead, troubles = await leading(broker) if infos[BEATS] is not None else (None, [])
     troubles += [trouble for info in infos.values() for trouble in _away(info)]
     events = infos[EVENTS]  # as it was before that tick, which is due to have folded it
     last = events.state.last_seq if events is not None else 0
     epoch, mismatch = _epoch(events)
-    present = await snapshot(broker) if complete else []
+    present = await snapshot(broker) if complete and epoch is not None else []
     missing = [f"stream {name} is missing" for name, info in infos.items() if info is None]
     problems = [*missing, *mismatch, *_faults(lead, complete), *_lasting(troubles)]
     return Report(
@@ -137,46 +119,13 @@ async def _report(broker: Broker) -> Report:
     )
 
 
-async def _lead(broker: Broker) -> tuple[Lead | None, list[Trouble]]:
-    """The leader and its troubles, and whether its tick is renewed meanwhile: no clock is compared with another's."""
-    began = time.monotonic()
-    first = last = await broker.last_message(BEATS, subjects.TICK)
-    while time.monotonic() - began < LEASE and not _leads(first, last):
-        await asyncio.sleep(0.1)
-        last = await broker.last_message(BEATS, subjects.TICK)
-    tick = _tick(last)
-    if last is None or tick is None:
-        return None, []
-    leads = _leads(first, last)
-    seen = LEASE if _same(first, last) else 0.0
-    age = 0.0 if leads or last.time is None else max(seen, time.time() - last.time.timestamp())
-    told = tick.number, tick.revision, tick.announced, tick.held, tick.rejected
-    return Lead(tick.leader, round(age, 1), leads, *told), list(tick.troubles) if leads or not tick.leader else []
-
-
-def _leads(first: RawStreamMsg | None, last: RawStreamMsg | None) -> bool:
-    """Whether `last` was ticked since `first`, and by a daemon that keeps the lease."""
-    tick = _tick(last)
-    return not _same(first, last) and (tick is None or tick.leader != "")
-
-
-def _same(one: RawStreamMsg | None, other: RawStreamMsg | None) -> bool:
-    return (one and one.time) == (other and other.time)
-
-
-def _tick(raw: RawStreamMsg | None) -> Tick | None:
-    try:
-        return decode_tick(raw.data or b"") if raw is not None else None
-    except Undecodable:
-        return None
-
-
 def _epoch(info: StreamInfo | None) -> tuple[str | None, list[str]]:
     if info is None:
         return None, []
+    trimming = notes_of(info).trimming
     try:
-        return epoch_of_log(info), []
-    except StreamMismatch as error:
+        return epoch_of_log(info), [TRIMMING.format(trimming)] if trimming else []
+    except (StreamMismatch, LogUnfinished) as error:
         return None, [str(error)]
 
 

@@ -135,7 +135,10 @@ async def test_the_configuration_names_the_broker_unless_the_environment_or_a_fl
 
 
 async def test_every_command_explains_itself(nowhere: Adsum) -> None:
-    for command in ("services", "instances", "watch", "log", "status", "register", "drain", "deregister"):
+    for command in (
+        *("services", "instances", "watch", "log", "status", "register", "drain", "deregister"),
+        *("export", "import"),
+    ):
         result = await nowhere(command, "--help")
         assert result.code == 0
         assert "Example" in result.out

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from adsum.clients import Directory, connect
+from adsum.events.exporting import Span, export
+from adsum.events.streams import EVENTS, read_epoch
 from tests.cli.programs import Adsum, Running
 from tests.daemons import Service, adsumd
 from tests.faults.logs import become_another_log, words
@@ -109,7 +111,8 @@ async def test_row_27_a_log_is_imported_while_services_and_caches_live(tmp_path:
                 await service.register()
                 if id == "o-2":
                     await service.deregister()
-            backup = await words(bus)
+            backup = str(tmp_path / "backup.jsonl.gz")
+            await export(bus, backup, Span(), lambda _: None)
             await service.deregister()
             for name, id in (("orders", "o-1"), ("orders", "o-2"), ("payments", "p-1")):
                 programs.append(await command.start("register", name, "--id", id, *SHORT))
@@ -120,7 +123,9 @@ async def test_row_27_a_log_is_imported_while_services_and_caches_live(tmp_path:
             await live_with([everything], {"me", "o-1", "o-2", "p-1"})
             before = told(everything)
             lives = {instance.id: instance.term for instance in everything.instances()}
-        epoch = await become_another_log(bus, backup)
+        await bus._js.delete_stream(EVENTS)
+        assert (await command("import", backup)).code == 0
+        epoch = await read_epoch(bus)
         async with adsumd(tmp_path / "again", "--nats", server.url):
             await live_with([everything], {"me", "o-1", "o-2", "p-1"}, epoch)
             await live_with([orders], {"me", "o-1", "o-2"}, epoch)

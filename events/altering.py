@@ -1,0 +1,46 @@
+"""What only an operator's commands do to a stream: changing its settings, deleting, storing many messages as one.
+
+Services and adsumd do none of this, and need no right to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nats.js.api import StreamInfo
+
+from .broker import Broker
+
+__all__ = ["change_stream", "delete_stream", "delete_subject", "store_together"]
+
+
+async def change_stream(broker: Broker, stream: str, change: Callable[[dict[str, Any]], None]) -> StreamInfo:
+    """Change settings: `change` gets them as the broker spells them now, and alters what it wants to.
+
+    Raises BrokerRefused, BrokerUnavailable: then it may have been done or not; look.
+    """
+    return await broker.altering(f"change stream {stream}", stream, lambda js: js.change(stream, change))
+
+
+async def store_together(broker: Broker, stream: str, messages: Sequence[tuple[str, bytes, dict[str, str]]]) -> int:
+    """Store (subject, data, headers) as one batch, all or none, with nothing between; the sequence of the last.
+
+    The stream has to allow it (`allow_atomic`), at most 1,000 at once. Raises BrokerRefused, BrokerUnavailable.
+    """
+    doing = f"publish {len(messages)} messages into {stream}"
+    return await broker.altering(doing, stream, lambda js: js.publish_together(messages))
+
+
+async def delete_subject(broker: Broker, stream: str, subject: str) -> None:
+    """Delete all messages of a subject; their sequences are not given out again.
+
+    Raises BrokerRefused, BrokerUnavailable.
+    """
+    doing = f"delete {subject} of {stream}"
+    await broker.altering(doing, stream, lambda js: js.purge_stream(stream, subject=subject))
+
+
+async def delete_stream(broker: Broker, stream: str) -> None:
+    """Delete a stream with all it holds. Raises BrokerRefused, BrokerUnavailable."""
+    await broker.altering(f"delete stream {stream}", stream, lambda js: js.delete_stream(stream))
