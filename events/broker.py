@@ -316,6 +316,8 @@ class Broker:
         if not self._closing:
             self.outage.goes_on("the connection was lost")
         self._connected.clear()
+        self._client.abandon_requests()
+        self._js.abandon_publishes()
 
     async def _when_error(self, error: Exception) -> None:
         """Never raises: the driver's read loop would end while the connection looks alive."""

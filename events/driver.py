@@ -114,6 +114,12 @@ class Driver(Client):
         if self.leaving:
             raise asyncio.CancelledError
 
+    def abandon_requests(self) -> None:
+        """No answer comes any more to what was asked over a connection that is lost: let nobody wait for its time."""
+        for future in list(self._resp_map.values()):
+            if not future.done():
+                future.set_exception(nats.errors.TimeoutError())
+
     def give_up(self) -> None:
         """Drop the socket as it is, and what is unsent: closing it politely waits for a server that may stand still."""
         self._pending, self._pending_data_size = [], 0
@@ -173,6 +179,12 @@ class JetStream(JetStreamContext):
         if told.get("count") != len(messages):
             raise ValueError(f"a batch of {len(messages)} was acknowledged as {told}")
         return int(told["seq"])
+
+    def abandon_publishes(self) -> None:
+        """Like `Driver.abandon_requests`, for what was published without waiting."""
+        for future in list(self._publish_async_futures.values()):
+            if not future.done():
+                future.set_exception(nats.errors.TimeoutError())
 
     async def _handle_async_reply(self, msg: Msg) -> None:
         try:

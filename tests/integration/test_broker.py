@@ -13,8 +13,9 @@ from nats.js.api import ConsumerConfig, StreamConfig
 
 from adsum.events import subjects
 from adsum.events.broker import Broker, BrokerSettings, WrongLastSequence
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, StreamMissing
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, StreamMissing, Unacknowledged
 from adsum.events.streams import BEATS, EVENTS, ensure_streams
+from tests.proxy import proxy_to
 from tests.servers import Server
 from tests.unit.test_fold import KEY
 from tests.waiting import until
@@ -229,6 +230,28 @@ async def test_a_stream_that_was_deleted_and_a_limit_that_passes_are_told_apart(
     with pytest.raises(StreamMissing, match="publish to small: there is no stream SMALL"):
         await broker.store("SMALL", "small", b"", {})
     assert broker.connected
+
+
+async def test_an_answer_that_was_lost_with_the_connection_is_not_waited_for(server: Server, opened: Opener) -> None:
+    """Both ways of publishing, and a look, end as soon as the loss is noticed; what was published may be stored."""
+    async with proxy_to(server.url) as proxy:
+        cut_off = opened(proxy.url)
+        await cut_off.ready(10)
+        await ensure_streams(cut_off)
+        proxy.blackhole("down")
+        before = proxy.carried["up"]
+        asked = [
+            asyncio.ensure_future(cut_off.store(EVENTS, "adsum.v1.default.event.orders.a", b"1", {}, 60)),
+            await cut_off.store_later(EVENTS, "adsum.v1.default.event.orders.b", b"2", {}),
+            asyncio.ensure_future(cut_off.stream_info(EVENTS)),
+        ]
+        await until(lambda: proxy.carried["up"] > before)
+        proxy.drop()
+        proxy.heal()
+        ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 4)
+        assert [type(error) for error in ended] == [Unacknowledged, Unacknowledged, BrokerUnavailable]
+        await cut_off.ready(10)
+        assert await cut_off.stream_info(EVENTS)
 
 
 async def test_many_at_once_keep_their_order(broker: Broker) -> None:
