@@ -204,13 +204,16 @@ async def _ensure(broker: Broker, wanted: StreamConfig) -> None:
 
 
 def alone(info: StreamInfo) -> bool:
-    """Whether a replicated stream's leader has no majority behind it. Pure.
+    """Whether who told this of a replicated stream does not lead a majority of its servers. Pure.
 
-    What was committed before it was elected it learns only once something is committed under it.
+    A stream without a leader is told of by any server, as that one knows it. And a leader learns what was committed
+    before it was elected only once something is committed under it.
     """
     replicas = info.config.num_replicas or 1
     if info.cluster is None or replicas == 1:
         return False
+    if not info.cluster.leader:
+        return True
     return sum(bool(peer.current) for peer in info.cluster.replicas or ()) < replicas // 2
 
 

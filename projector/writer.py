@@ -82,7 +82,7 @@ class Writer:
 
         A log put back from an older copy has the same creation time and may be longer again: only the event at the
         checkpoint tells. A cluster's new leader may not have applied all it holds yet: a log that seems too short is
-        looked at a few times before it is refused, and never while its leader has no majority behind it.
+        looked at a few times before it is refused, and never on the word of a server that leads no majority.
         """
         for _ in range(LOOKS - 1):
             if await self._missing() is None:
@@ -97,7 +97,7 @@ class Writer:
         """Raise BrokerUnavailable if whoever told what is missing cannot know: see `alone`."""
         info = await self._broker.stream_info(EVENTS)
         if info is not None and alone(info):
-            raise BrokerUnavailable(f"{missing}, as its leader tells, which has no majority of the cluster behind it")
+            raise BrokerUnavailable(f"{missing}, says a server that leads no majority of the cluster and may not know")
 
     async def _missing(self) -> str | None:
         """What the log lacks of what the catalog folded, None if nothing. Raises LogChanged for what is another."""

@@ -107,15 +107,23 @@ def test_every_field_that_is_compared_is_in_this_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "current", "expected"),
-    [(1, None, False), (3, [True, True], False), (3, [True, False], False), (3, [False, False], True), (3, [], True),
-     (5, [True, True, False, False], False), (5, [True, False, False, False], True)],
-)  # fmt: skip
-def test_a_leader_without_a_majority_is_alone(replicas: int, current: list[bool] | None, expected: bool) -> None:
-    peers = [
-        PeerInfo(name=f"n{number}", current=is_, offline=False, active=1) for number, is_ in enumerate(current or ())
-    ]
-    cluster = ClusterInfo(name="test", leader="n9", replicas=peers) if current is not None else None
+    ("replicas", "leader", "current", "expected"),
+    [
+        (1, "n9", None, False),
+        (3, "n9", [True, True], False),
+        (3, "n9", [True, False], False),
+        (3, "n9", [False, False], True),
+        (3, "n9", [], True),
+        (3, None, [False, False, True], True),
+        (5, "n9", [True, True, False, False], False),
+        (5, "n9", [True, False, False, False], True),
+    ],
+)
+def test_who_leads_no_majority_is_alone(
+    replicas: int, leader: str | None, current: list[bool] | None, expected: bool
+) -> None:
+    peers = [PeerInfo(name=f"n{at}", current=is_, offline=False, active=1) for at, is_ in enumerate(current or ())]
+    cluster = ClusterInfo(name="test", leader=leader, replicas=peers) if current is not None else None
     state = StreamState(messages=0, bytes=0, first_seq=0, last_seq=0, consumer_count=0)
     config = replace(CLUSTER[EVENTS], num_replicas=replicas)
     assert alone(StreamInfo(config=config, state=state, cluster=cluster)) is expected
