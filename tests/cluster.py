@@ -18,7 +18,7 @@ SIZE = 3
 class Node:
     """One server: it can be killed, started again on the same data, paused and resumed."""
 
-    def __init__(self, number: int, folder: Path, ports: list[int], routes: list[int]) -> None:
+    def __init__(self, number: int, folder: Path, ports: list[int], routes: list[int], advertise: bool) -> None:
         self.url = f"nats://127.0.0.1:{ports[number]}"
         self._config = folder / f"n{number}.conf"
         urls = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes)
@@ -26,8 +26,8 @@ class Node:
             f"listen: 127.0.0.1:{ports[number]}\n"
             f"server_name: n{number}\n"
             f'jetstream {{ store_dir: "{folder / f"n{number}"}", sync_interval: always }}\n'
-            # Not told of each other's addresses, so that a client comes only where its test wants it to.
-            f"cluster {{ name: test, no_advertise: true, listen: 127.0.0.1:{routes[number]}, routes: [{urls}] }}\n"
+            f"cluster {{ name: test, no_advertise: {not advertise}, listen: 127.0.0.1:{routes[number]}\n"
+            f"  routes: [{urls}] }}\n"
         )
         self._process: asyncio.subprocess.Process | None = None
 
@@ -56,10 +56,13 @@ class Node:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[list[Node]]:
-    """Three nodes for as long as the block runs; give adsumd `nodes_url(nodes)`."""
+async def cluster(folder: Path, *, advertise: bool = False) -> AsyncIterator[list[Node]]:
+    """Three nodes for as long as the block runs.
+
+    They do not tell a client of each other unless they are to `advertise`, so it comes only where its test wants it to.
+    """
     ports = _free_ports(2 * SIZE)
-    nodes = [Node(n, folder, ports[:SIZE], ports[SIZE:]) for n in range(SIZE)]
+    nodes = [Node(n, folder, ports[:SIZE], ports[SIZE:], advertise) for n in range(SIZE)]
     try:
         for node in nodes:
             await node.start()

@@ -83,7 +83,7 @@ class Setting:
 
 @asynccontextmanager
 async def instances(nodes: list[Node]) -> AsyncIterator[list[Registration]]:
-    """Instances that live, some of them connected to each node."""
+    """Instances that live, some of them connected to each node, which tells them of the others."""
     async with AsyncExitStack() as stack:
         orders: list[Registration] = []
         for node in nodes:
@@ -170,7 +170,7 @@ async def test_row_05_a_cluster_in_trouble_loses_no_word_and_buries_nobody(
 ) -> None:
     """Each acknowledged event is in the log once, both catalogs and the cache are what it folds to, the living live."""
     async with AsyncExitStack() as stack:
-        nodes = await stack.enter_async_context(cluster(tmp_path))
+        nodes = await stack.enter_async_context(cluster(tmp_path, advertise=True))
         urls = ",".join(node.url for node in nodes)
         bus = Broker.open(BrokerSettings(url=urls), "test")
         stack.push_async_callback(bus.close)
