@@ -13,6 +13,7 @@ from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable, NobodyAnswers, NotYet, QuestionRefused, Undecodable
 from adsum.events.questions import (
+    MOST_ROWS,
     EventsAsked,
     Logged,
     Moment,
@@ -22,6 +23,7 @@ from adsum.events.questions import (
     VersionsAsked,
     WorldAsked,
     check_question,
+    continued,
 )
 from adsum.events.refusals import error_of
 
@@ -72,7 +74,10 @@ class History:
 
     async def world(self, moment: Moment = _NOW, namespace: str = "", service: str = "") -> Page[Version]:
         """Everybody who was there at a moment, whole, as one page. Its `until` is the revision of the moment."""
-        pages = [page async for page in self.pages(WorldAsked(namespace=namespace, service=service, at=moment))]
+        pages = [
+            page
+            async for page in self.pages(WorldAsked(namespace=namespace, service=service, at=moment, limit=MOST_ROWS))
+        ]
         items = tuple(version for page in pages for version in page.items)
         return msgspec.structs.replace(pages[0], items=items, next=0)
 
@@ -102,7 +107,7 @@ class History:
                 return
             if page.next <= asked.after:
                 raise Undecodable(f"the answer to {subject} does not go on: after {asked.after} comes {page.next}")
-            asked = _continued(asked, page)
+            asked = continued(asked, page)
 
     async def _ask(self, subject: str, data: bytes, decoder: msgspec.json.Decoder[T], *, begun: bool) -> T:
         """One answer, asked for again while there is time.
@@ -132,11 +137,3 @@ class History:
             return decoder.decode(answer.data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Undecodable(f"the answer to {subject} cannot be read: {error}") from None
-
-
-def _continued(asked: Question, page: Page[Any]) -> Question:
-    """The question for the page after this one, at the revisions that this one came to."""
-    until = Moment(revision=page.until)
-    if isinstance(asked, WorldAsked):
-        return msgspec.structs.replace(asked, at=until, after=page.next)
-    return msgspec.structs.replace(asked, since=Moment(revision=page.since), until=until, after=page.next)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from typing import Generic, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
@@ -26,6 +26,7 @@ from .signals import Liveness
 __all__ = [
     "ENDPOINTS",
     "EVENT_TYPES",
+    "MOST_ROWS",
     "EventsAsked",
     "Logged",
     "Moment",
@@ -35,12 +36,16 @@ __all__ = [
     "VersionsAsked",
     "WorldAsked",
     "check_question",
+    "continued",
 ]
 
 T = TypeVar("T")
-ENDPOINTS = ("instances", "history", "world", "events", "status")
+Q = TypeVar("Q", "VersionsAsked", "WorldAsked", "EventsAsked", "VersionsAsked | WorldAsked | EventsAsked")
+ENDPOINTS = ("instances", "world", "history", "events", "status")
 """What may be asked: the last token of the subject (`subjects.ask`)."""
 EVENT_TYPES = tuple(str(kind.__struct_config__.tag) for kind in get_args(Event))
+MOST_ROWS = 5_000
+"""Items of a page, whatever its `limit`."""
 _MOST = (1 << 63) - 1
 
 
@@ -191,6 +196,14 @@ def check_question(asked: VersionsAsked | WorldAsked | EventsAsked) -> None:
         if kind not in EVENT_TYPES:
             close = difflib.get_close_matches(kind, EVENT_TYPES, n=1)
             raise InvalidValue("type", kind, f"is none of {', '.join(EVENT_TYPES)}", close[0] if close else None)
+
+
+def continued(asked: Q, page: Page[Any]) -> Q:
+    """The question for the page after this one, at the revisions that this one came to. Pure."""
+    until = Moment(revision=page.until)
+    if isinstance(asked, WorldAsked):
+        return msgspec.structs.replace(asked, at=until, after=page.next)
+    return msgspec.structs.replace(asked, since=Moment(revision=page.since), until=until, after=page.next)
 
 
 def _check_moment(field: str, moment: Moment) -> None:

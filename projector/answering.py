@@ -61,8 +61,8 @@ class Answering:
 
         return [
             endpoint("instances", self._world, WorldAsked, Page[Version]),
-            endpoint("history", self._versions, VersionsAsked, Page[Version]),
             endpoint("world", self._world, WorldAsked, Page[Version]),
+            endpoint("history", self._versions, VersionsAsked, Page[Version]),
             endpoint("events", self._events, EventsAsked, Page[Logged]),
             endpoint("status", self._status, None, Status),
         ]

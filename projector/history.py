@@ -21,6 +21,7 @@ import msgspec
 from adsum.events.description import Description
 from adsum.events.errors import BeforeLog, NoLongerKept, NotYet, QuestionRefused
 from adsum.events.questions import (
+    MOST_ROWS,
     EventsAsked,
     Logged,
     Moment,
@@ -44,7 +45,6 @@ Read: TypeAlias = Callable[[A, int, int, int], Awaitable[tuple[list[T], int]]]
 
 ROOM = 900_000
 """Bytes of the items of a page; a broker takes messages of a megabyte unless it is told otherwise."""
-MOST_ROWS = 5_000
 SPAN = 100_000
 """Revisions that are looked through for one page, so that none takes long whatever it filters."""
 PATIENCE = 1.5
