@@ -219,6 +219,12 @@ def test_a_beat_that_came_while_the_verdict_was_under_way_does_not_refute_it(sto
     assert story.found() == set()
 
 
+def test_a_silence_that_is_rounded_down_to_the_ttl_is_a_reason(story: Story) -> None:
+    story.beat(2, 1)
+    story.verdict("lapsed", 5.5, 1, 3.0)
+    assert story.found() == set()
+
+
 def test_a_beat_that_a_crash_may_have_taken_does_not_refute_a_verdict(story: Story) -> None:
     story.beat(2, 1)
     story.beat(5, 2)

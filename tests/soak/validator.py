@@ -175,7 +175,7 @@ class _Check:
         if begun is None or begun.body["instance"]["ttl"] != evidence["ttl"]:
             self.find("verdict", who, f"no life of that term with a TTL of {evidence['ttl']} is in the log")
             return
-        if evidence["silent"] <= needed:
+        if evidence["silent"] < needed:  # it is rounded to milliseconds
             self.find("verdict", who, f"{evidence['silent']} s of silence are no reason, {needed} s would be")
         heard = max((stored for number, stored in beats.items() if number <= counter), default=begun.time)
         if counter in beats:
