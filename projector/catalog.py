@@ -17,10 +17,12 @@ from .queries import Question
 from .record import Record
 from .rows import Row
 
-__all__ = ["REMEDY", "Catalog", "Checkpoint", "Heard", "Held", "Observations", "Observed"]
+__all__ = ["FORGOTTEN_TOGETHER", "REMEDY", "Catalog", "Checkpoint", "Heard", "Held", "Observations", "Observed"]
 
 REMEDY = "start the database or mend what it names; nothing is lost, and all goes on by itself once it answers"
 """What an operator does about a catalog that takes nothing."""
+FORGOTTEN_TOGETHER = 2000
+"""Rows a transaction when what was trimmed is forgotten, so that no event waits long behind them."""
 
 
 class Checkpoint(NamedTuple):
@@ -132,6 +134,12 @@ class Catalog(Protocol):
 
     def seconds(self, stamp: Any) -> float:
         """A time in a row as seconds since 1970."""
+
+    async def forget(self, through: int) -> bool:
+        """Remove some of the events up to this sequence and the versions that ended by then; False: all are gone.
+
+        From the first call on the catalog is complete only from the next revision on.
+        """
 
     async def tidy(self) -> None:
         """Housekeeping that no write should wait for; called every few seconds."""

@@ -18,7 +18,7 @@ import asyncpg
 from adsum.events.errors import AdsumError
 from adsum.events.names import Key
 
-from .catalog import Checkpoint, Heard, Held, Observations, Observed
+from .catalog import FORGOTTEN_TOGETHER, Checkpoint, Heard, Held, Observations, Observed
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, Fenced, Refusal
 from .failpoints import passed
 from .fold import Batch
@@ -151,6 +151,10 @@ class PostgresCatalog:
     def seconds(self, stamp: datetime) -> float:
         """See Catalog."""
         return stamp.timestamp()
+
+    async def forget(self, through: int) -> bool:
+        """Remove some of what is before; False once it is all gone."""
+        return await self._write(partial(_forget, through=through))
 
     async def tidy(self) -> None:
         """Nothing: the server does its own housekeeping."""
@@ -294,6 +298,13 @@ async def _observe(db: Connection, generation: int, observations: Observations) 
     await _many(db, _SQL.delete_heard, [(term,) for term in observations.ended])
     await db.execute(_SQL.clear_held)
     await _many(db, _SQL.insert_held, observations.held)
+
+
+async def _forget(db: Connection, through: int) -> bool:
+    await db.execute(_SQL.forget, through)
+    parts = (_SQL.forget_events, _SQL.forget_rejected, _SQL.forget_versions)
+    done = [await db.execute(part, through, FORGOTTEN_TOGETHER) for part in parts]
+    return done != ["DELETE 0"] * len(parts)
 
 
 async def _many(db: Connection, sql: str, rows: Sequence[Row]) -> None:

@@ -22,6 +22,7 @@ from .errors import CatalogUnavailable, Fenced
 from .fold import Batch
 from .guard import Guard
 from .hearing import Hearing
+from .retention import keep_trimmed
 from .writer import Writer
 
 __all__ = ["Projection"]
@@ -39,7 +40,7 @@ class Projection:
     """Writer, observed clock, heard values and guard over one catalog."""
 
     def __init__(self, broker: Broker, catalog: Catalog, epoch: str, beats: BeatReader) -> None:
-        self.catalog, self.beats = catalog, beats
+        self._broker, self.catalog, self.beats = broker, catalog, beats
         self.writer = Writer(broker, catalog, epoch, self._committed)
         self.guard = Guard()
         self.announced = 0
@@ -77,6 +78,7 @@ class Projection:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.writer.run(), name="writer")
             tasks.create_task(self._flush_for_ever(), name="flush")
+            tasks.create_task(keep_trimmed(self._broker, self.catalog, self.writer), name="retention")
 
     def ticked(self) -> None:
         """A tick was read: the clock went on. It is written down, or who is killed every few seconds ages nobody."""

@@ -67,6 +67,10 @@ class Queries(NamedTuple):
     next_logged: str
     logged: str
     logged_of_instance: str
+    forget: str
+    forget_events: str
+    forget_rejected: str
+    forget_versions: str
 
 
 def sql_text(dialect: Dialect, *path: str) -> str:

@@ -23,7 +23,7 @@ import msgspec
 from adsum.events.errors import AdsumError
 from adsum.events.names import Key
 
-from .catalog import Checkpoint, Heard, Held, Observations, Observed
+from .catalog import FORGOTTEN_TOGETHER, Checkpoint, Heard, Held, Observations, Observed
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, Fenced, Refusal
 from .failpoints import passed
 from .fold import Batch
@@ -148,6 +148,10 @@ class SQLiteCatalog:
     def seconds(self, stamp: str) -> float:
         """See Catalog."""
         return _seconds(stamp)
+
+    async def forget(self, through: int) -> bool:
+        """Remove some of what is before; False once it is all gone."""
+        return await self._write(partial(_forget, through=through))
 
     async def tidy(self) -> None:
         """Move what the WAL holds into the database; neither reads nor writes wait for it."""
@@ -320,6 +324,12 @@ def _observe(db: sqlite3.Connection, generation: int, observations: Observations
     _many(db, _SQL.delete_heard, [(term,) for term in observations.ended])
     db.execute(_SQL.clear_held)
     _many(db, _SQL.insert_held, observations.held)
+
+
+def _forget(db: sqlite3.Connection, through: int) -> bool:
+    db.execute(_SQL.forget, (through,))
+    parts = (_SQL.forget_events, _SQL.forget_rejected, _SQL.forget_versions)
+    return sum(db.execute(part, (through, FORGOTTEN_TOGETHER)).rowcount for part in parts) > 0
 
 
 def _many(db: sqlite3.Connection, sql: str, rows: Sequence[Row]) -> None:

@@ -15,6 +15,7 @@ from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable
 from adsum.events.following import follow
 from adsum.events.names import Key
+from adsum.events.notes import notes_of
 from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.reader import Message
 from adsum.events.streams import EVENTS, alone, epoch_of_log
@@ -35,6 +36,10 @@ _OTHER_EPOCH = (
 _OTHER_LOG = (
     "If the log is right, let the catalog be built anew from it: start adsumd once with --new-epoch and an empty "
     "database (--catalog). If the catalog is right, put the log's data back."
+)
+_TRIMMED = (
+    "A catalog of it needs the exports of what was removed as its base: `adsum rebuild --into DSN --base FILE`, then "
+    "start adsumd with that catalog (--catalog)."
 )
 
 log = logging.getLogger("adsum.writer")
@@ -75,7 +80,20 @@ class Writer:
 
     async def _read(self, messages: Sequence[Message]) -> None:
         if messages:
+            await self._check_gaps(messages)
             await self._take(messages)
+
+    async def _check_gaps(self, messages: Sequence[Message]) -> None:
+        """Raise LogChanged if what is missing between two messages was removed before it was folded."""
+        before = self.checkpoint.sequence
+        if messages[-1].sequence - before == len(messages):
+            return
+        info = await self._broker.stream_info(EVENTS)
+        trimmed = notes_of(info).trimmed if info is not None else 0
+        for message in messages:
+            if before + 1 < message.sequence and before < trimmed:
+                raise LogChanged(f"the log was trimmed up to {trimmed}, the catalog stands at {before}", _TRIMMED)
+            before = message.sequence
 
     async def verify(self) -> None:
         """Make sure that the log is the one the checkpoint was taken from. Raises LogChanged, BrokerUnavailable.
@@ -108,6 +126,12 @@ class Writer:
         epoch = epoch_of_log(info)
         if epoch != at.epoch:
             raise LogChanged(f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}", _OTHER_EPOCH)
+        notes = notes_of(info)
+        if at.sequence < notes.trimmed:
+            what = f"the log was trimmed up to {notes.trimmed}, the catalog stands at {at.sequence}"
+            raise LogChanged(what, _TRIMMED)
+        if at.sequence == notes.trimmed and at.head == notes.trimmed_head:
+            return None
         if info.state.last_seq < at.sequence:
             return f"the log ends at {info.state.last_seq}, the catalog stands at {at.sequence}"
         if at.sequence == 0:

@@ -12,7 +12,7 @@ import click
 from adsum.events.errors import AdsumError, BrokerUnavailable, InvalidValue
 from adsum.events.reader import ReaderLost
 
-from . import bring, export, listing, log, operate, register, status, watch
+from . import bring, export, listing, log, operate, register, status, trim, watch
 from .child import CannotStart
 from .options import broker_options, take_environment
 from .output import PipeClosed, note, sentence
@@ -65,6 +65,7 @@ for command in (
     operate.deregister,
     export.export_log,
     bring.import_log,
+    trim.trim_log,
 ):
     cli.add_command(command)
 

@@ -137,7 +137,7 @@ async def test_the_configuration_names_the_broker_unless_the_environment_or_a_fl
 async def test_every_command_explains_itself(nowhere: Adsum) -> None:
     for command in (
         *("services", "instances", "watch", "log", "status", "register", "drain", "deregister"),
-        *("export", "import"),
+        *("export", "import", "trim"),
     ):
         result = await nowhere(command, "--help")
         assert result.code == 0

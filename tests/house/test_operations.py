@@ -83,7 +83,7 @@ def test_the_units_start_what_there_is() -> None:
 def test_the_commands_are_known() -> None:
     lines = [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
     commands = [line[1:] for line in lines if line[0] == "adsum"]
-    assert len(commands) == 7
+    assert len(commands) == 9
     for arguments in commands:
         known_adsum(arguments)
     [install] = [line for line in lines if "install" in line]

@@ -161,3 +161,21 @@ SELECT sequence, time, namespace, service, instance, payload FROM events
 WHERE sequence > ?1 AND sequence <= ?2 AND (?3 = '' OR instr(?3, ',' || type || ',') > 0)
   AND namespace = ?4 AND service = ?5 AND instance = ?6
 ORDER BY sequence LIMIT ?7;
+
+-- name: forget
+UPDATE checkpoint SET complete_from = ?1 + 1 WHERE complete_from <= ?1 AND sequence >= ?1;
+
+-- name: forget_events
+DELETE FROM events WHERE sequence IN (
+    SELECT sequence FROM events WHERE sequence <= ?1 ORDER BY sequence LIMIT ?2
+);
+
+-- name: forget_rejected
+DELETE FROM rejected WHERE sequence IN (
+    SELECT sequence FROM rejected WHERE sequence <= ?1 ORDER BY sequence LIMIT ?2
+);
+
+-- name: forget_versions
+DELETE FROM history WHERE began_revision IN (
+    SELECT began_revision FROM history WHERE ended_revision <= ?1 ORDER BY ended_revision LIMIT ?2
+);

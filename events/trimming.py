@@ -1,0 +1,120 @@
+"""Removing the beginning of the log, once it lies in an export file; nothing but what the file holds goes.
+
+The log refuses deletes and purges, also those of operators. What it keeps to is a limit of messages, and that counts
+all of them: whatever arrived meanwhile would push out one more that no file holds. So for the few milliseconds of a
+trim the stream listens elsewhere: publishes wait as in an outage, and the count is exact. The note `trimming` says so;
+the note `trimmed` is written in the very step that removes. Whoever is killed in between leaves a log that takes
+nothing and has lost nothing, and `finish` sets it right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+
+from nats.js.api import StreamInfo
+
+from . import subjects
+from .broker import Broker, WrongLastSequence
+from .errors import AdsumError, StreamMissing
+from .exporting import Exported
+from .importing import whoever
+from .notes import Notes, notes_of
+from .streams import EVENTS, note
+
+__all__ = ["CannotTrim", "finish", "trim"]
+
+ASIDE = "adsum.trim"
+"""What the stream listens to meanwhile, instead of the log's subjects."""
+APPLIED_WITHIN = 10.0
+_NEVER = str((1 << 62) - 1)
+
+
+class CannotTrim(AdsumError):
+    """The log cannot be trimmed as things are; it still holds everything."""
+
+
+async def trim(broker: Broker, exported: Exported) -> None:
+    """Remove from the log what the file holds: everything up to its last sequence.
+
+    Raises CannotTrim, BrokerUnavailable, BrokerRefused. Whatever happens the log is whole, or begins after the file.
+    """
+    header, trailer = exported
+    notes = _unchanged(await _look(broker), header.epoch, header.first - 1)
+    began = notes._replace(trimming=whoever())
+    try:
+        await note(broker, began, subjects=[ASIDE])
+        info = await _at_rest(broker)
+        kept = info.state.messages - trailer.messages
+        _check(info, exported, kept)
+        trimmed = began._replace(trimmed=trailer.last, trimmed_head=bytes.fromhex(trailer.head))
+        await note(broker, trimmed, max_msgs=kept)
+        await _removed(broker, trailer.last, kept)
+    finally:
+        await finish(broker)
+
+
+async def finish(broker: Broker) -> Notes:
+    """Let the log take events again; the notes that it bears now. Also after a trim that was cut off."""
+    notes = notes_of(await _look(broker))._replace(trimming="")
+    await note(broker, notes, subjects=[subjects.ALL_EVENTS], max_msgs=-1)
+    return notes
+
+
+async def _look(broker: Broker) -> StreamInfo:
+    info = await broker.stream_info(EVENTS)
+    if info is None:
+        raise StreamMissing(f"stream {EVENTS} does not exist")
+    return info
+
+
+def _unchanged(info: StreamInfo, epoch: str, trimmed: int) -> Notes:
+    notes = notes_of(info)
+    if (notes.epoch, notes.trimmed) != (epoch, trimmed) or notes.trimming:
+        raise CannotTrim("the log is not the one that was exported any more: another one, or trimmed meanwhile")
+    away = [peer.name for peer in (info.cluster.replicas if info.cluster else None) or [] if not peer.current]
+    if away:
+        raise CannotTrim(f"a copy of the log is away or behind ({', '.join(map(str, away))}): wait until it is there")
+    return notes
+
+
+async def _at_rest(broker: Broker) -> StreamInfo:
+    """The stream once all that reached it before it listened elsewhere is stored.
+
+    A publish that can only be refused goes the way of all others; the refusal tells the last sequence given out.
+    """
+    try:
+        await broker.store(EVENTS, ASIDE, b"", {"Nats-Expected-Last-Sequence": _NEVER})
+        raise CannotTrim("the broker does not heed conditions")
+    except WrongLastSequence as refusal:
+        told = re.search(r"wrong last sequence: (\d+)", str(refusal))
+        last = int(told[1]) if told else 0
+    return await _until(broker, lambda info: info.state.last_seq >= last, f"the log did not get to {last}")
+
+
+def _check(info: StreamInfo, exported: Exported, kept: int) -> None:
+    """Whether removing all but `kept` messages removes just those of the file. It begins where the log begins."""
+    header, trailer = exported
+    if info.state.first_seq < header.first or kept < 1 or info.state.last_seq <= trailer.last:
+        raise CannotTrim(
+            f"the log holds {info.state.messages} messages from {info.state.first_seq} to {info.state.last_seq}, "
+            f"the file {trailer.messages} from {header.first} to {trailer.last}: nothing is removed"
+        )
+
+
+async def _removed(broker: Broker, last: int, kept: int) -> None:
+    """Wait until the broker has removed what was to go."""
+    info = await _until(broker, lambda info: info.state.messages <= kept, f"the log was not trimmed to {last}")
+    if info.state.first_seq <= last or info.state.messages != kept:
+        raise AdsumError(f"the broker kept {info.state.messages} messages from {info.state.first_seq}, wanted {kept}")
+
+
+async def _until(broker: Broker, holds: Callable[[StreamInfo], bool], otherwise: str) -> StreamInfo:
+    deadline = time.monotonic() + APPLIED_WITHIN
+    while not holds(info := await _look(broker)):
+        if time.monotonic() > deadline:
+            raise CannotTrim(f"{otherwise} within {APPLIED_WITHIN:g} s")
+        await asyncio.sleep(0.02)
+    return info
