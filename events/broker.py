@@ -234,12 +234,15 @@ class Broker:
         return await self._get(stream, seq=sequence)
 
     async def stream_info(self, stream: str) -> StreamInfo | None:
-        """The stream's settings and state, or None if it does not exist."""
+        """The stream's settings and state, None if it does not exist. Raises BrokerUnavailable, also without a leader."""
         with self._asked(f"look up stream {stream}", stream):
             try:
-                return await self._js.stream_info(stream)
+                info = await self._js.stream_info(stream)
             except nats.js.errors.NotFoundError:
                 return None
+        if info.cluster is not None and not info.cluster.leader:  # any server answers then, with what it last knew
+            raise BrokerUnavailable(f"look up stream {stream}: it has no leader at the moment")
+        return info
 
     async def create_stream(self, config: StreamConfig) -> None:
         """Create a stream. Raises BrokerRefused if one of that name exists with other settings."""
