@@ -234,7 +234,7 @@ class Broker:
         return await self._get(stream, seq=sequence)
 
     async def stream_info(self, stream: str) -> StreamInfo | None:
-        """The stream's settings and state, None if it does not exist. Raises BrokerUnavailable, also without a leader."""
+        """The stream's settings and state; None if it does not exist. Raises BrokerUnavailable if it has no leader."""
         with self._asked(f"look up stream {stream}", stream):
             try:
                 info = await self._js.stream_info(stream)
