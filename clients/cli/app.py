@@ -12,7 +12,7 @@ import click
 from adsum.events.errors import AdsumError, BrokerUnavailable, InvalidValue
 from adsum.events.reader import ReaderLost
 
-from . import bring, export, listing, log, operate, register, status, trim, watch
+from . import at, bring, diff, export, listing, log, operate, register, status, trim, uptime, watch, why
 from .child import CannotStart
 from .options import broker_options, take_environment
 from .output import PipeClosed, note, sentence
@@ -40,13 +40,15 @@ def cli(ctx: click.Context) -> None:
       adsum register orders --port 8080 -- ./orders --listen :8080
       adsum instances orders --json
       adsum watch
+      adsum at "yesterday 14:32" orders
 
     \b
     Exit codes:
       0    done
-      1    it could not be done, or (status) the registry is not working
+      1    it could not be done, (status) the registry is not working, or
+           (diff --exit-code) something differs
       2    wrong usage, or a value that breaks a rule
-      3    the broker cannot be reached
+      3    the broker cannot be reached, or no adsumd there answers
       130  interrupted (Ctrl-C)
       register … -- COMMAND ends with COMMAND's own: 128 + n after signal n,
       126 if it cannot be run, 127 if it is not there.
@@ -59,6 +61,10 @@ for command in (
     listing.instances,
     watch.watch,
     log.log,
+    at.at,
+    diff.diff,
+    why.why,
+    uptime.uptime,
     status.status,
     register.register,
     operate.drain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_event
 from adsum.events.durations import format_duration
-from adsum.events.errors import AdsumError, BrokerUnavailable, Undecodable
+from adsum.events.errors import AdsumError, BrokerUnavailable, InvalidValue, NotYet, Undecodable
 from adsum.events.lifecycle import (
     Author,
     Deregistered,
@@ -29,17 +29,19 @@ from adsum.events.lifecycle import (
     Updated,
 )
 from adsum.events.names import Key, check_label
+from adsum.events.questions import EVENT_TYPES, Moment
 from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.streams import EVENTS, read_epoch
 
-from .near import near
+from .moments import MOMENT, TIMES, Dated, check_order
+from .near import near, near_ids
 from .options import Where, broker_options, json_option, pass_where
 from .output import Cell, Column, Lines, brief, iso, note, show_json_lines
 from .session import heard, reading, run, while_read
 from .shown import summary
 from .snapshot import snapshot
 
-__all__ = ["author_of", "detail", "event_fields", "log", "type_of"]
+__all__ = ["UNREADABLE", "Wanted", "author_of", "check_type", "detail", "event_fields", "log", "type_of"]
 
 COLUMNS = (
     Column("SEQUENCE"),
@@ -51,6 +53,7 @@ COLUMNS = (
     Column("DETAIL"),
 )
 UNREADABLE = "unreadable"
+TYPES = (*EVENT_TYPES, UNREADABLE)
 _STYLES = {
     "registered": "green",
     "resumed": "green",
@@ -61,62 +64,160 @@ _STYLES = {
 }
 
 
-@click.command(short_help="The log: what was said of every instance, in order.")
+@click.command(cls=Dated, short_help="The log: what was said of every instance, in order.", epilog=TIMES)
 @click.argument("service", required=False)
+@click.option("--instance", metavar="ID", help="Only what is about this instance.")
+@click.option("--type", "types", metavar="TYPE", multiple=True, help="Only events of this type; may be repeated.")
+@click.option("--since", metavar="TIME", type=MOMENT, help="Only what was said after that.")
+@click.option("--until", metavar="TIME", type=MOMENT, help="Only what was said up to then.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is said from now on, until Ctrl-C.")
 @json_option
 @broker_options
 @pass_where
-def log(where: Where, service: str | None, follow: bool, as_json: bool) -> None:
+def log(
+    where: Where,
+    service: str | None,
+    instance: str | None,
+    types: tuple[str, ...],
+    since: Moment | None,
+    until: Moment | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
     """Every lifecycle event of SERVICE, or of all services, from the first one on.
 
-    A message that cannot be read is shown as such, with the reason. With --json one line an event: its place in the
-    log, whose it is, who said it and what it says. Where there is none a note says so, which is no error.
+    Types are registered, updated, health-changed, mode-changed, lapsed, resumed, expired and deregistered. A message
+    that cannot be read is shown as such (type "unreadable"), with the reason. With --json one line an event: its place
+    in the log, whose it is, who said it and what it says. Where there is none a note says so, which is no error. It is
+    read from the broker itself, also while no adsumd runs.
 
     \b
     Examples:
       adsum log orders
-      adsum log --follow
+      adsum log orders --instance web-1 --since "yesterday 14:00"
+      adsum log --type expired --type deregistered --since -24h
+      adsum log --follow --since now
       adsum log --json | jq -r 'select(.type == "expired") | "\\(.time) \\(.service)/\\(.id)"'
     """
     if service is not None:
         check_label("service", service)
+    if instance is not None:
+        check_label("instance id", instance)
+    for kind in types:
+        check_type(kind)
+    if since is not None and until is not None:
+        check_order(since, until, "until", "--since")
+    if follow and until is not None:
+        raise click.UsageError("--follow goes on for ever and --until ends: give one of them.")
     if follow:
         heard(outages=True)
-    run(while_read(_log(where, service, follow, as_json)))
+    wanted = Wanted(where.namespace, service, instance, frozenset(types), since, until)
+    run(while_read(_log(where, wanted, follow, as_json)))
 
 
-async def _log(where: Where, service: str | None, follow: bool, as_json: bool) -> None:
-    wanted = subjects.events(where.namespace, service or "*")
+def check_type(kind: str) -> str:
+    """Give `kind` back if it is a type that the log shows, else raise InvalidValue with the nearest ones."""
+    if kind not in TYPES:
+        raise InvalidValue("type", kind, f"is none of {', '.join(TYPES)}{near(kind, TYPES)}")
+    return kind
+
+
+class Wanted(NamedTuple):
+    """Which messages of the log are wanted; None: any. A time counts as the broker gave it to each message."""
+
+    namespace: str
+    service: str | None = None
+    instance: str | None = None
+    types: frozenset[str] = frozenset()
+    since: Moment | None = None
+    until: Moment | None = None
+
+    @property
+    def subject(self) -> str:
+        """The filter that the broker applies."""
+        return subjects.events(self.namespace, self.service or "*", self.instance or "*")
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether more than the names is asked for."""
+        return bool(self.types or self.since or self.until)
+
+    def __str__(self) -> str:
+        whose = f"{self.service}/{self.instance}" if self.service and self.instance else self.service or self.instance
+        fitting = " that fits the other options" if self.narrowed else ""
+        return f"{whose or 'any service'} in namespace {self.namespace}{fitting}"
+
+    def fits(self, message: Message) -> bool:
+        """Whether this message is wanted, whose subject is. Pure."""
+        if self.since is not None and _upto(message, self.since):
+            return False
+        if self.until is not None and not _upto(message, self.until):
+            return False
+        if not self.types:
+            return True
+        _, event = _read(message)
+        return (UNREADABLE if isinstance(event, str) else type_of(event)) in self.types
+
+
+def _upto(message: Message, moment: Moment) -> bool:
+    """Whether a message was there at a moment."""
+    if moment.revision is not None:
+        return message.sequence <= moment.revision
+    return moment.time is None or message.time <= moment.time
+
+
+async def _log(where: Where, wanted: Wanted, follow: bool, as_json: bool) -> None:
     lines = None if as_json else Lines(COLUMNS)
     async with reading(where) as broker:
         await read_epoch(broker)
+        wanted, read = await _begin(broker, wanted)
         shown, noted = 0, False
         while True:
             try:
-                async with StreamReader(broker, EVENTS, [wanted], start=shown + 1) as reader:
+                async with StreamReader(broker, EVENTS, [wanted.subject], start=read + 1) as reader:
                     while batch := await reader.to_end():
-                        _show(batch, lines)
-                        shown = batch[-1].sequence
+                        shown += _show(wanted, batch, lines)
+                        read = batch[-1].sequence
                     if not (shown or noted):
-                        note(await _nothing(broker, where.namespace, service, follow))
+                        note(await _nothing(broker, wanted, follow))
                         noted = True
                     while follow:
                         batch = await reader.batch()
-                        _show(batch, lines)
-                        shown = batch[-1].sequence
+                        _show(wanted, batch, lines)
+                        read = batch[-1].sequence
                 return
             except (ReaderLost, BrokerUnavailable):
                 await _again(broker, where, follow)
 
 
-async def _nothing(broker: Broker, namespace: str, service: str | None, follow: bool) -> str:
-    told = f"the log says nothing of {service or 'any service'} in namespace {namespace}"
+async def _begin(broker: Broker, wanted: Wanted) -> tuple[Wanted, int]:
+    """What is wanted, with "now" as the log's end of this moment; and after which sequence reading begins.
+
+    Raises NotYet for a revision that is not in the log.
+    """
+    if wanted.since is None and wanted.until is None:
+        return wanted, 0
+    info = await broker.stream_info(EVENTS)
+    end = info.state.last_seq if info is not None else 0
+    for moment in (wanted.since, wanted.until):
+        if moment is not None and (moment.revision or 0) > end:
+            raise NotYet(f"revision {moment.revision} is in the future: the log ends at revision {end}")
+    since, until = (Moment(revision=end) if one == Moment() else one for one in (wanted.since, wanted.until))
+    return wanted._replace(since=since, until=until), (since.revision or 0) if since is not None else 0
+
+
+async def _nothing(broker: Broker, wanted: Wanted, follow: bool) -> str:
+    said = f"the log says nothing of {wanted}"
     if follow:
-        return f"{told} yet; what it will say is shown here"
+        return f"{said} yet; what it will say is shown here"
     with contextlib.suppress(AdsumError):  # a hint is not worth an error
-        return told + (near(service, (one.service for one in await snapshot(broker, namespace))) if service else "")
-    return told
+        if wanted.service and not wanted.narrowed:
+            there = await snapshot(broker, wanted.namespace)
+            ids = [one.id for one in there if one.service == wanted.service]
+            if wanted.instance and ids:
+                return said + near_ids(wanted.instance, ids)
+            return said + near(wanted.service, (one.service for one in there))
+    return said
 
 
 async def _again(broker: Broker, where: Where, follow: bool) -> None:
@@ -128,11 +229,14 @@ async def _again(broker: Broker, where: Where, follow: bool) -> None:
         await broker.ready(where.timeout)
 
 
-def _show(batch: list[Message], lines: Lines | None) -> None:
+def _show(wanted: Wanted, batch: list[Message], lines: Lines | None) -> int:
+    """Show what is wanted of a batch; how many that were."""
+    fitting = [message for message in batch if wanted.fits(message)]
     if lines is None:
-        show_json_lines(event_fields(message) for message in batch)
-    else:
-        lines.show(_cells(message) for message in batch)
+        show_json_lines(event_fields(message) for message in fitting)
+    elif fitting:
+        lines.show(_cells(message) for message in fitting)
+    return len(fitting)
 
 
 def _read(message: Message) -> tuple[Key, Event | str]:

@@ -20,6 +20,7 @@ import msgspec
 from adsum.events.errors import AdsumError
 
 __all__ = [
+    "EMPTY",
     "Cell",
     "Column",
     "Layout",
@@ -36,6 +37,7 @@ __all__ = [
     "show_blank",
     "show_json",
     "show_json_lines",
+    "show_line",
     "show_table",
 ]
 
@@ -103,10 +105,11 @@ class Lines:
 
     A pipe gets everything whole, a row a line. A terminal gets what fits: the last column wrapped under itself, then
     some columns shortened, then the last column on lines of its own, then the spare columns left out; and a note.
+    `room`: the least width for the last column, for which others are shortened.
     """
 
-    def __init__(self, columns: Sequence[Column]) -> None:
-        self._columns = columns
+    def __init__(self, columns: Sequence[Column], room: int = ROOM) -> None:
+        self._columns, self._room = columns, room
         self._whole = [max(len(column.title), column.least) for column in columns]
         self._short = [
             max(len(column.title), len(column.shorten("x" * column.least))) if column.shorten else whole
@@ -120,7 +123,7 @@ class Lines:
         cleaned = [[Cell(clean(cell.text), cell.style) for cell in row] for row in rows]
         self._measure(cleaned)
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        layout = arrange(self._columns, self._whole, self._short, width)
+        layout = arrange(self._columns, self._whole, self._short, width, self._room)
         self._tell(layout)
         coloured = width is not None and not os.environ.get("NO_COLOR")
         lines = [line for row in cleaned for line in self._lines(row, layout, width, coloured)]
@@ -170,15 +173,16 @@ class Lines:
         return (self._short if at in layout.shortened else self._whole)[at]
 
 
-def arrange(columns: Sequence[Column], whole: Sequence[int], short: Sequence[int], width: int | None) -> Layout:
+def arrange(
+    columns: Sequence[Column], whole: Sequence[int], short: Sequence[int], width: int | None, room: int = ROOM
+) -> Layout:
     """What fits into a terminal of `width`, the last column apart; None is a pipe, into which all fits. Pure."""
     everyone = tuple(range(len(columns) - 1))
     if width is None:
         return Layout(frozenset(), everyone, False)
     can = [at for at in everyone if columns[at].shorten and short[at] < whole[at]]
     steps = [frozenset(can[:count]) for count in range(len(can) + 1)]
-    room = min(ROOM, whole[-1])
-    for need, below in ((room, False), (-GAP, True)):
+    for need, below in ((min(room, whole[-1]), False), (-GAP, True)):
         for step in steps:
             if sum((short if at in step else whole)[at] + GAP for at in everyone) + need <= width:
                 return Layout(step, everyone, below)
@@ -204,6 +208,11 @@ def hung_up() -> bool:
 def show_blank() -> None:
     """An empty line between two parts."""
     _write(b"\n")
+
+
+def show_line(text: str) -> None:
+    """One line of the answer, above a table."""
+    _write(f"{clean(text)}\n".encode())
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -17,16 +16,16 @@ from adsum.events.codec import decode_event
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, Undecodable
 from adsum.events.lifecycle import Event
 from adsum.events.names import check_capability, check_label
-from adsum.events.signals import Instance
 from adsum.events.streams import EVENTS
 
+from .comparing import differences
 from .log import author_of, detail
 from .options import Where, broker_options, json_option, pass_where
 from .output import Cell, Column, Lines, brief, iso, note, show_json_lines
 from .session import heard, ready, run, while_read
-from .shown import address, condition, instance_fields, pairs, summary
+from .shown import condition, instance_fields, summary
 
-__all__ = ["change_fields", "differences", "watch"]
+__all__ = ["change_fields", "watch"]
 
 COLUMNS = (
     Column("TIME", shorten=lambda time: time[11:19], spare=True),
@@ -150,23 +149,3 @@ def _detail(change: Change, said: Event | None) -> str:
     if change.before is None:
         return summary(change.after)
     return "; ".join(differences(change.before, change.after))
-
-
-def differences(before: Instance, after: Instance) -> Iterator[str]:
-    """What is not the same any more, one text each. Pure."""
-    if before.term != after.term:
-        yield "a new life"
-    shown = (
-        ("", condition(before).text, condition(after).text),
-        ("", address(before), address(after)),
-        ("capabilities ", ",".join(before.capabilities), ",".join(after.capabilities)),
-        ("version ", before.version, after.version),
-        ("zone ", before.zone, after.zone),
-        ("weight ", f"{before.weight:g}", f"{after.weight:g}"),
-        ("metadata ", pairs(before.metadata), pairs(after.metadata)),
-    )
-    for name, old, new in shown:
-        if old != new:
-            yield f"{name}{old or 'none'} -> {new or 'none'}"
-    if after.reason and after.reason != before.reason:
-        yield after.reason

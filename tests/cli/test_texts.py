@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from adsum.clients.cli.child import ending_of
+from adsum.clients.cli.comparing import differences
 from adsum.clients.cli.near import near
 from adsum.clients.cli.options import Where
 from adsum.clients.cli.output import clean, iso
 from adsum.clients.cli.register import lease
 from adsum.clients.cli.shown import condition
-from adsum.clients.cli.watch import differences
 from adsum.events.broker import BrokerSettings
 from adsum.events.config import Config
 from adsum.events.description import Endpoint
@@ -51,6 +51,7 @@ def test_the_condition_says_what_keeps_it_from_being_called(fields: dict[str, ob
         ({"version": "2", "weight": 2.0}, ["version none -> 2", "weight 1 -> 2"]),
         ({"capabilities": ("a", "b")}, ["capabilities none -> a,b"]),
         ({"metadata": {"k": "v"}}, ["metadata none -> k=v"]),
+        ({"heartbeat": 2.0, "ttl": 6.5}, ["heartbeat 5s -> 2s", "ttl 15s -> 6.5s"]),
         ({"revision": 2}, []),
     ],
 )
