@@ -47,6 +47,8 @@ ROOM = 900_000
 """Bytes of the items of a page; a broker takes messages of a megabyte unless it is told otherwise."""
 SPAN = 100_000
 """Revisions that are looked through for one page, so that none takes long whatever it filters."""
+RECENT = 10_000
+"""Events among which a time is looked for first."""
 PATIENCE = 1.5
 """Seconds for which a revision that is not folded yet is waited for."""
 LOOK_AGAIN = 0.05
@@ -70,9 +72,16 @@ class History:
     """Answers from one catalog. `clock`: seconds since 1970, for the one question whether a time is in the future."""
 
     def __init__(
-        self, catalog: Catalog, *, clock: Callable[[], float] = time.time, patience: float = PATIENCE, span: int = SPAN
+        self,
+        catalog: Catalog,
+        *,
+        clock: Callable[[], float] = time.time,
+        patience: float = PATIENCE,
+        span: int = SPAN,
+        recent: int = RECENT,
     ) -> None:
-        self._catalog, self._clock, self._patience, self._span = catalog, clock, patience, span
+        self._catalog, self._clock = catalog, clock
+        self._patience, self._span, self._recent = patience, span, recent
 
     async def extent(self) -> Extent:
         """How far the catalog goes. Raises CatalogUnavailable, also for one that was never bound to a log."""
@@ -137,21 +146,16 @@ class History:
         """The revisions that the two moments come to."""
         until = await self._resolve(asked.until, extent)
         since = until if asked.since == asked.until else await self._resolve(asked.since, extent)
-        removed = extent.complete_from > 1
-        first = 0
-        if removed:  # a version is asked about at a revision, an event above one
-            first = extent.complete_from - (1 if isinstance(asked, EventsAsked) else 0)
+        first = _first_known(asked, extent)
         if asked.since.revision == 0 and until is not None and until >= first:
             since = first
-        elif since is None and not removed:  # there was nothing before the log
-            since = 0
         for moment, revision in ((asked.since, since), (asked.until, until)):
-            if removed and (revision is None or revision < first):
+            if first > 0 and (revision is None or revision < first):
                 told = f"the catalog is complete from revision {extent.complete_from} on, what was before was removed"
                 raise NoLongerKept(f"{_told(moment)}: {told}")
         if until is None or (until == 0 and extent.revision > 0):
             raise BeforeLog(f"nothing was logged at {_told(asked.until)} or before: {await self._beginning()}")
-        assert since is not None  # else it was refused
+        since = since or 0  # before the log there was nothing
         if since > until:
             raise QuestionRefused(f"since (revision {since}) must not be after until (revision {until})")
         return since, until
@@ -165,7 +169,7 @@ class History:
             raise NotYet(f"{_told(moment)} is in the future: it is {_shown(now)} here")
         if moment.time < 0:
             return None
-        ((found,),) = await self._catalog.rows("revision_at", self._catalog.stamp(moment.time))
+        ((found,),) = await self._catalog.rows("revision_at", self._catalog.stamp(moment.time), self._recent)
         return None if found is None else min(int(found), extent.revision)
 
     async def _beginning(self) -> str:
@@ -260,6 +264,13 @@ def _cut(
         items.append(item)
     reached = revision(items[-1]) if more and items else upper
     return items, reached if reached < until else 0
+
+
+def _first_known(asked: VersionsAsked | EventsAsked, extent: Extent) -> int:
+    """The first revision that may be asked about; 0: nothing was removed. What was said is asked above one. Pure."""
+    if extent.complete_from <= 1:
+        return 0
+    return extent.complete_from - 1 if isinstance(asked, EventsAsked) else extent.complete_from
 
 
 def _same_history(before: Extent, after: Extent) -> bool:

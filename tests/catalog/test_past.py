@@ -211,10 +211,11 @@ async def test_where_nothing_is_kept_nothing_is_looked_through(catalog: Catalog,
 # ---- moments
 
 
-async def test_a_time_is_the_last_revision_at_or_before_it(catalog: Catalog) -> None:
+@pytest.mark.parametrize("recent", [2, 10_000])
+async def test_a_time_is_the_last_revision_at_or_before_it(catalog: Catalog, recent: int) -> None:
     story = Story()
     await story.tell(catalog, *(story.register(key(number)) for number in range(5)))
-    asking = history(catalog)
+    asking = history(catalog, recent=recent)
     for time, revision in ((1, 1), (2.5, 2), (5, 5), (5.5, 5), (900_000, 5)):
         page = await asking.versions(WorldAsked(at=when(time)))
         assert (page.since, page.until, len(page.items)) == (revision, revision, revision)
@@ -222,13 +223,14 @@ async def test_a_time_is_the_last_revision_at_or_before_it(catalog: Catalog) -> 
     assert [one.revision for one in between.items] == [3, 4]
 
 
-async def test_a_clock_that_was_put_back_makes_no_moment_earlier_than_one_before(catalog: Catalog) -> None:
+@pytest.mark.parametrize("recent", [1, 2, 10_000])
+async def test_a_clock_that_was_put_back_makes_no_moment_earlier_than_one_before(catalog: Catalog, recent: int) -> None:
     """The leader of the log changed after 3, and the clock of the new one was behind."""
     story = Story()
     times = (10.0, 20.0, 30.0, 15.0, 25.0, 35.0)
     told = [story.register(key(number))._replace(time=BEGAN + time) for number, time in enumerate(times)]
     await story.tell(catalog, *told)
-    asking = history(catalog)
+    asking = history(catalog, recent=recent)
     found = [(await asking.versions(WorldAsked(at=Moment(time=BEGAN + time)))).until for time in range(10, 40)]
     assert found == [1] * 5 + [4] * 10 + [5] * 10 + [6] * 5
     assert found == sorted(found)

@@ -88,7 +88,7 @@ async def test_what_held_at_a_moment_is_told_by_an_index_alone(full: Database) -
     else:
         told = await full.run("EXPLAIN QUERY PLAN " + re.sub(r"\?\d+", "''", load_queries("sqlite").versions_at))
         assert any("USING INDEX history_by_span" in str(row[3]) for row in told)
-        told = await full.run("EXPLAIN QUERY PLAN " + load_queries("sqlite").revision_at.replace("?1", "''"))
+        told = await full.run("EXPLAIN QUERY PLAN " + re.sub(r"\?\d+", "''", load_queries("sqlite").revision_at))
         assert any("USING COVERING INDEX events_by_time" in str(row[3]) for row in told)
 
 

@@ -114,7 +114,7 @@ SELECT sequence, time FROM events ORDER BY sequence LIMIT 1;
 -- for any other the index on time, which has the sequences, is read up to it: the plus keeps the table from being walked.
 -- name: revision_at
 SELECT coalesce(
-    (SELECT max(sequence) FROM (SELECT sequence, time FROM events ORDER BY sequence DESC LIMIT 10000) AS recent
+    (SELECT max(sequence) FROM (SELECT sequence, time FROM events ORDER BY sequence DESC LIMIT ?2) AS recent
      WHERE time <= ?1),
     (SELECT max(+sequence) FROM events WHERE time <= ?1)
 );
