@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adsum.events import subjects
-from adsum.events.errors import Undecodable
-from adsum.events.names import Key
+from adsum.events.errors import InvalidValue, Undecodable
+from adsum.events.names import Key, check_label
 from tests.unit.test_ids import UUIDS_7
 from tests.unit.test_names import LABELS
 
@@ -30,9 +30,10 @@ def test_the_subjects_are_the_documented_ones() -> None:
     assert subjects.change(KEY) == "adsum.v1.default.change.orders.a1"
     assert subjects.namespace_mark("default") == "adsum.v1.default.mark"
     assert subjects.service_mark("default", "orders") == "adsum.v1.default.mark.orders"
+    assert subjects.ask("world", "default") == "adsum.v1.default.ask.world"
     assert subjects.TICK == "adsum.tick"
     documented = subjects.__doc__ or ""
-    for kind in ("event", "beat", "topology", "change", "mark"):
+    for kind in ("event", "beat", "topology", "change", "mark", "ask"):
         assert f"adsum.v1.<namespace>.{kind}" in documented
 
 
@@ -54,6 +55,8 @@ def test_filters_take_their_own_and_no_other(key: Key, term: str) -> None:
         subjects.changes(): subjects.change(key),
         subjects.service_mark("*"): subjects.service_mark(key.namespace, key.service),
         subjects.namespace_mark("*"): subjects.namespace_mark(key.namespace),
+        subjects.asks("world"): subjects.ask("world", key.namespace),
+        subjects.asks("mark"): subjects.ask("mark"),
         subjects.TICK: subjects.TICK,
     }
     for pattern in built:
@@ -103,3 +106,12 @@ def test_no_other_module_spells_a_subject() -> None:
         if spelled.search(path.read_text()) and path != ROOT / "events" / "subjects.py"
     ]
     assert found == []
+
+
+@given(LABELS)
+def test_a_question_names_its_namespace_and_all_of_them_are_none(namespace: str) -> None:
+    assert subjects.namespace_of_ask(subjects.ask("world", namespace)) == namespace
+    assert subjects.namespace_of_ask(subjects.ask("world")) == ""
+    every = subjects.ask("world").split(".")[2]
+    with pytest.raises(InvalidValue):
+        check_label("namespace", every)
