@@ -72,7 +72,7 @@ def why(where: Where, service: str, id: str, as_json: bool) -> None:
     if as_json:
         show_json(_fields(where, service, id, asked, story, ending))
     else:
-        _show(f"{service}/{id} in namespace {where.namespace}", asked, story, ending)
+        _show(Key(where.namespace, service, id), asked, story, ending)
 
 
 async def _look(where: Where, key: Key) -> _Asked:
@@ -126,9 +126,9 @@ def _fields(
     }
 
 
-def _show(of: str, asked: _Asked, story: list[Told], ending: Now | None) -> None:
+def _show(of: Key, asked: _Asked, story: list[Told], ending: Now | None) -> None:
     lives = max((told.life for told in story), default=0)
-    show_line(f"{of}: {lives} {'life' if lives == 1 else 'lives'}, told up to revision {asked.page.until}")
+    show_line(f"{of}: {lives} {'life' if lives == 1 else 'lives'}, told up to @{asked.page.until}")
     Lines(COLUMNS, ROOM).show(_rows(asked, story, ending))
     if asked.page.complete_from > 1:
         note(f"what was said before revision {asked.page.complete_from} was removed from the catalog")

@@ -34,6 +34,20 @@ BAD_VALUES = [
     (["watch", "A"], "service 'A'"),
     (["log", "A"], "service 'A'"),
     (["drain", "orders", "A"], "'a' would do"),
+    (["at", "tomorrow"], "time 'tomorrow': must be a date or a time such as \"2026-01-31T14:32\""),
+    (["at", "2h"], "'-2h' would do"),
+    (["at", "9999-12-31T23:59Z"], "time '9999-12-31T23:59Z': is in the future: it is 20"),
+    (["at", "-2parsecs"], "time '-2parsecs': must be"),
+    (["at", "now", "Orders"], "service 'Orders'"),
+    (["diff", "now", "-2h"], "must not be before TIME1"),
+    (["diff", "@2", "@1"], "TIME2 '@1': must not be before TIME1"),
+    (["why", "orders", "A"], "'a' would do"),
+    (["uptime", "--since", "now", "--until", "-1h"], "must not be before --since"),
+    (["uptime", "A"], "service 'A'"),
+    (["log", "--type", "expire"], "type 'expire': is none of registered, updated"),
+    (["log", "--instance", "A"], "instance id 'A'"),
+    (["log", "--since", "yesterdy"], "since 'yesterdy': must be"),
+    (["log", "--since", "@2", "--until", "@1"], "until '@1': must not be before --since"),
 ]
 WRONG_USAGE = [
     (["regster"], "Did you mean"),
@@ -49,6 +63,10 @@ WRONG_USAGE = [
     (["register", "orders", "--port", "1", "--"], "there is no COMMAND after '--'"),
     (["services", "--jsn"], "--json"),
     (["deregister", "orders"], "Missing argument 'ID'"),
+    (["at"], "Missing argument 'TIME'"),
+    (["diff", "-2h"], "Missing argument 'TIME2'"),
+    (["at", "now", "--rutable"], "--routable"),
+    (["log", "--follow", "--until", "now"], "--follow goes on for ever and --until ends"),
 ]
 
 
@@ -82,7 +100,11 @@ async def test_a_mistyped_option_is_not_taken_for_a_command(nowhere: Adsum) -> N
 
 
 @pytest.mark.parametrize(
-    "arguments", [["services"], ["instances"], ["log"], ["status"], ["drain", "a", "b"], ["deregister", "a", "b"]]
+    "arguments",
+    [
+        *(["services"], ["instances"], ["log"], ["status"], ["drain", "a", "b"], ["deregister", "a", "b"]),
+        *(["at", "now"], ["diff", "-1h", "now"], ["why", "a", "b"], ["uptime"]),
+    ],
 )
 async def test_a_broker_that_is_not_there_is_one_line_and_3(nowhere: Adsum, arguments: list[str]) -> None:
     result = await nowhere(*arguments, "--timeout", "200ms")
@@ -137,6 +159,7 @@ async def test_the_configuration_names_the_broker_unless_the_environment_or_a_fl
 async def test_every_command_explains_itself(nowhere: Adsum) -> None:
     for command in (
         *("services", "instances", "watch", "log", "status", "register", "drain", "deregister"),
+        *("at", "diff", "why", "uptime"),
         *("export", "import", "trim"),
     ):
         result = await nowhere(command, "--help")
