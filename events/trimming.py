@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable
 
-from nats.js.api import StreamInfo
+from nats.js.api import PeerInfo, StreamInfo
 
 from . import subjects
 from .broker import Broker, WrongLastSequence
@@ -74,14 +74,18 @@ def _unchanged(info: StreamInfo, epoch: str, trimmed: int) -> Notes:
     notes = notes_of(info)
     if (notes.epoch, notes.trimmed) != (epoch, trimmed) or notes.trimming:
         raise CannotTrim("the log is not the one that was exported any more: another one, or trimmed meanwhile")
-    away = [peer.name for peer in (info.cluster.replicas if info.cluster else None) or [] if not peer.current]
+    away = [str(peer.name) for peer in _copies(info) if peer.offline]
     if away:
-        raise CannotTrim(f"a copy of the log is away or behind ({', '.join(map(str, away))}): wait until it is there")
+        raise CannotTrim(f"a copy of the log is away ({', '.join(away)}): wait until it is there")
     return notes
 
 
+def _copies(info: StreamInfo) -> list[PeerInfo]:
+    return (info.cluster.replicas if info.cluster is not None else None) or []
+
+
 async def _at_rest(broker: Broker) -> StreamInfo:
-    """The stream once all that reached it before it listened elsewhere is stored.
+    """The stream once all that reached it before it listened elsewhere is stored, in every copy.
 
     A publish that can only be refused goes the way of all others; the refusal tells the last sequence given out.
     """
@@ -91,7 +95,11 @@ async def _at_rest(broker: Broker) -> StreamInfo:
     except WrongLastSequence as refusal:
         told = re.search(r"wrong last sequence: (\d+)", str(refusal))
         last = int(told[1]) if told else 0
-    return await _until(broker, lambda info: info.state.last_seq >= last, f"the log did not get to {last}")
+
+    def stored(info: StreamInfo) -> bool:
+        return info.state.last_seq >= last and all(peer.current for peer in _copies(info))
+
+    return await _until(broker, stored, f"not every copy of the log got to {last}")
 
 
 def _check(info: StreamInfo, exported: Exported, kept: int) -> None:

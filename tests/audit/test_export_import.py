@@ -21,10 +21,11 @@ from adsum.events.notes import TIME_HEADER
 from adsum.events.questions import Moment
 from adsum.events.reader import Message
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, compare, definitions, ensure_streams, read_epoch
+from adsum.projector.record import instance_of
 from tests.audit.logs import LONG_AGO, file_of, head_of, in_file, whole_log
 from tests.cli.programs import Adsum
 from tests.daemons import Service, adsumd
-from tests.making import key, registered
+from tests.making import key, record, registered
 from tests.projector.test_daemon import connected, refused
 from tests.servers import Server
 from tests.waiting import until
@@ -257,6 +258,20 @@ async def test_an_empty_log_and_one_that_begins_later(other: Server, bus: Broker
     assert in_file(again)[0].head == header.head
     assert in_file(again)[2] == in_file(file)[2]
     assert json.loads(again.read_text().splitlines()[0])["first"] == 41
+
+
+async def test_the_new_epoch_is_above_every_one_that_is_known(other: Server, bus: Broker, tmp_path: Path) -> None:
+    """That of the file, and those that states of before bear, though a clock far ahead gave them."""
+    ahead, further = "0298c5b2-7c1e-7d3a-9b3f-2f6f6f1d9a10", "0398c5b2-7c1e-7d3a-9b3f-2f6f6f1d9a10"
+    file = file_of(tmp_path / "log.jsonl", [event(1)], Header(epoch=ahead))
+    adsum = Adsum(other.url)
+    assert (await adsum("import", str(file))).code == 0
+    assert await read_epoch(bus) > ahead
+    state = encode(instance_of(record(key("a")), further))
+    await bus.store(TOPOLOGY, subjects.topology(key("a")), state, {})
+    await bus._js.delete_stream(EVENTS)
+    assert (await adsum("import", str(file))).code == 0
+    assert await read_epoch(bus) > further
 
 
 async def test_wrong_usage(other: Server, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from adsum.events import subjects
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.codec import encode
 from adsum.events.config import Config
-from adsum.events.errors import BrokerUnavailable
+from adsum.events.errors import BrokerRefused, BrokerUnavailable
 from adsum.events.exporting import Exported, Span, export
 from adsum.events.lifecycle import Expired, Lapsed, Registered, Updated
 from adsum.events.log import last_word
@@ -33,6 +33,7 @@ from adsum.projector.writer import Writer
 from tests.audit.logs import head_of, in_file, whole_log
 from tests.audit.rows import rows
 from tests.cli.programs import Adsum
+from tests.cluster import cluster
 from tests.daemons import Service, adsumd, events_of, topology
 from tests.faults.looking import is_gone, ticks
 from tests.faults.owners import one, owner
@@ -54,35 +55,44 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
+async def bus(server: Server) -> AsyncIterator[Broker]:
+    """A connection to it."""
+    connection = await connected(server.url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
 def young(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a test all is young: nothing stays for that."""
     monkeypatch.setattr(command, "YOUNGEST", 0.0)
 
 
-async def trimmed(server: Server, before: int, file: Path) -> Exported | None:
+async def trimmed(url: str, before: int, file: Path) -> Exported | None:
     """What the command does, in this process."""
-    where = Where(BrokerSettings(url=server.url), "default", 10, Config())
+    where = Where(BrokerSettings(url=url), "default", 10, Config())
     return await command._trim(where, Moment(revision=before), str(file))
 
 
-async def notes(bus: Broker) -> Notes:
+async def notes(bus: Broker, replicas: int = 1) -> Notes:
     """What the log says of itself; its settings are as they have to be."""
     info = await bus.stream_info(EVENTS)
     assert info is not None
-    assert compare(info.config, definitions()[0]) == []
+    assert compare(info.config, definitions(replicas)[0]) == []
     return notes_of(info)
 
 
 @pytest.mark.usefixtures("young")
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
-async def test_who_lives_lives_on_and_who_died_stays_dead(tmp_path: Path, server: Server, catalogs: Catalogs) -> None:
+async def test_who_lives_lives_on_and_who_died_stays_dead(
+    tmp_path: Path, server: Server, bus: Broker, catalogs: Catalogs
+) -> None:
     """Owners keep their lives and may speak, the reaper judges who falls silent, an operator drains; caches see no
     change. The catalog forgets what was before, says so, and goes on; an empty one is refused with its remedy."""
     dsn, file = await catalogs("catalog"), tmp_path / "trimmed.jsonl.gz"
     options = ("--nats", server.url, "--catalog", dsn)
     async with AsyncExitStack() as stack:
-        adsum, bus = Adsum(server.url), await connected(server.url)
-        stack.push_async_callback(bus.close)
+        adsum = Adsum(server.url)
         registry = await stack.enter_async_context(connect(server.url))
         async with adsumd(tmp_path / "data", *options):
             process = await stack.enter_async_context(owner(server.url, one("o-1"), one("o-2")))
@@ -97,7 +107,7 @@ async def test_who_lives_lives_on_and_who_died_stays_dead(tmp_path: Path, server
                 changes = cache.changes(initial=False)
                 before = await whole_log(bus)
                 await ticks(bus, 3)  # the leader told that it has folded and announced all that
-                done = await trimmed(server, before[-1].sequence, file)
+                done = await trimmed(server.url, before[-1].sequence, file)
                 assert done is not None
                 through = done.trailer.last
                 assert through == before[-2].sequence
@@ -140,11 +150,24 @@ def is_mode(told: object, mode: str) -> bool:
     return isinstance(told, Instance) and told.mode == mode
 
 
+@pytest.fixture
+async def brokers(tmp_path: Path, replicas: int) -> AsyncIterator[str]:
+    """Where brokers are that keep each stream in so many copies."""
+    if replicas == 1:
+        server = await Server(tmp_path / "server").start()
+        yield server.url
+        await server.stop()
+        return
+    (tmp_path / "cluster").mkdir()
+    async with cluster(tmp_path / "cluster") as nodes:
+        yield ",".join(node.url for node in nodes)
+
+
 @pytest.mark.usefixtures("young")
-async def test_nothing_is_lost_that_arrives_meanwhile(tmp_path: Path, server: Server) -> None:
+@pytest.mark.parametrize("replicas", [1, pytest.param(3, marks=pytest.mark.long)])
+async def test_nothing_is_lost_that_arrives_meanwhile(tmp_path: Path, brokers: str, replicas: int) -> None:
     """While four authors speak as fast as they can the log is trimmed again and again: what the files and the log hold
     is every event that was acknowledged, once, at its own sequence; each file goes on where the one before ended."""
-    bus = await connected(server.url)
     said: dict[int, bytes] = {}
     going = True
 
@@ -159,8 +182,14 @@ async def test_nothing_is_lost_that_arrives_meanwhile(tmp_path: Path, server: Se
             except BrokerUnavailable:
                 await asyncio.sleep(0.01)
 
-    async with adsumd(tmp_path / "data", "--nats", server.url) as daemon:
-        await until(lambda: "leading from" in daemon.stderr)
+    bus = await connected(brokers)
+    options = ("--nats", brokers, "--replicas", str(replicas))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(bus.close)
+        if replicas > 1:
+            await until(lambda: streams_are_there(bus, replicas), seconds=60)
+        daemon = await stack.enter_async_context(adsumd(tmp_path / "data", *options))
+        await until(lambda: "leading from" in daemon.stderr, seconds=30)
         authors = [asyncio.create_task(speak(author)) for author in range(4)]
         files: list[Path] = []
         for at in range(4):
@@ -168,7 +197,7 @@ async def test_nothing_is_lost_that_arrives_meanwhile(tmp_path: Path, server: Se
             await until(lambda most=most: max(said, default=0), lambda last, most=most: last > most, seconds=60)
             await ticks(bus, 2)
             file = tmp_path / f"{at}.jsonl"
-            if await trimmed(server, max(said) - 50, file) is not None:
+            if await trimmed(brokers, max(said) - 50, file) is not None:
                 files.append(file)
         going = False
         await asyncio.gather(*authors)
@@ -182,13 +211,21 @@ async def test_nothing_is_lost_that_arrives_meanwhile(tmp_path: Path, server: Se
         assert {sequence: byte[sequence] for sequence in said} == said
         for (_, _, before), (header, _, _) in itertools.pairwise(removed):
             assert (header.first, header.head) == (before.last + 1, before.head)
-        assert (await notes(bus)).trimmed == removed[-1][2].last < left[0].sequence
-    await bus.close()
+        assert (await notes(bus, replicas)).trimmed == removed[-1][2].last < left[0].sequence
 
 
-async def test_a_trim_that_was_cut_off_has_lost_nothing(tmp_path: Path, server: Server) -> None:
+async def streams_are_there(bus: Broker, replicas: int) -> bool:
+    """Whether a cluster that just started has the streams."""
+    try:
+        await ensure_streams(bus, replicas)
+    except (BrokerUnavailable, BrokerRefused):
+        return False
+    return True
+
+
+async def test_a_trim_that_was_cut_off_has_lost_nothing(tmp_path: Path, server: Server, bus: Broker) -> None:
     """It leaves a log that takes nothing: services wait, adsumd and status name the remedy, and the remedy is one."""
-    adsum, bus = Adsum(server.url), await connected(server.url)
+    adsum = Adsum(server.url)
     await ensure_streams(bus)
     service = Service(bus, key("a"))
     await service.register()
@@ -207,12 +244,11 @@ async def test_a_trim_that_was_cut_off_has_lost_nothing(tmp_path: Path, server: 
     assert await notes(bus) == was
     assert await whole_log(bus) == before
     await service.deregister()
-    await bus.close()
 
 
-async def test_what_cannot_be_trimmed(tmp_path: Path, server: Server) -> None:
+async def test_what_cannot_be_trimmed(tmp_path: Path, server: Server, bus: Broker) -> None:
     """No adsumd, a file that is there, options that are missing, events of the last hour: the log stays as it is."""
-    adsum, bus, file = Adsum(server.url), await connected(server.url), tmp_path / "x.jsonl"
+    adsum, file = Adsum(server.url), tmp_path / "x.jsonl"
     await ensure_streams(bus)
     arguments = ("trim", "--before", "@2", "--export", str(file))
     result = await adsum(*arguments)
@@ -231,47 +267,48 @@ async def test_what_cannot_be_trimmed(tmp_path: Path, server: Server) -> None:
         assert (await adsum("trim", "--before", "@2")).code == 2
         assert await whole_log(bus) == before
     assert (await notes(bus)).trimmed == 0
-    await bus.close()
 
 
 @pytest.mark.usefixtures("young")
-async def test_a_catalog_that_had_not_folded_what_was_removed_is_refused(tmp_path: Path, server: Server) -> None:
+async def test_a_catalog_that_had_not_folded_what_was_removed_is_refused(
+    tmp_path: Path, server: Server, bus: Broker
+) -> None:
     """At its start, and when it meets the gap while it reads; one that ends just where the log now begins goes on."""
     catalog, copy = tmp_path / "catalog.db", tmp_path / "copy.db"
-    bus = await connected(server.url)
     async with adsumd(tmp_path / "data", "--nats", server.url, "--catalog", f"sqlite:///{catalog}"):
         await registered(bus, "a", "b")
     shutil.copy(catalog, copy)
     async with adsumd(tmp_path / "data", "--nats", server.url, "--catalog", f"sqlite:///{catalog}"):
         await registered(bus, "c", "d", "e")
         await ticks(bus, 3)
-        assert await trimmed(server, 3, tmp_path / "one") is not None
+        assert await trimmed(server.url, 3, tmp_path / "one") is not None
     async with adsumd(tmp_path / "older", "--nats", server.url, "--catalog", f"sqlite:///{copy}") as daemon:
         assert not daemon.line.endswith("revision=2")  # it stood at 2, and has read on
     epoch, last = (await notes(bus)).epoch, (await whole_log(bus))[-1]
     empty = SQLiteCatalog(tmp_path / "empty.db")
     await empty.open()
     writer = Writer(bus, empty, epoch, lambda _: None)
-    with pytest.raises(LogChanged, match="the log was trimmed up to 2, the catalog stands at 0"):
-        await writer._read([Message(last.subject, last.data, last.sequence, last.time)])
-    await empty.close()
-    await bus.close()
+    try:
+        with pytest.raises(LogChanged, match="the log was trimmed up to 2, the catalog stands at 0"):
+            await writer._read([Message(last.subject, last.data, last.sequence, last.time)])
+    finally:
+        await empty.close()
 
 
 @pytest.mark.usefixtures("young")
-async def test_a_publish_that_was_made_for_a_subject_that_nobody_had_used_yet(tmp_path: Path, server: Server) -> None:
+async def test_a_publish_that_was_made_for_a_subject_that_nobody_had_used_yet(
+    tmp_path: Path, server: Server, bus: Broker
+) -> None:
     """What the hour is for: once the last word on an id that is gone was removed, a late first word would be taken."""
-    bus = await connected(server.url)
     async with adsumd(tmp_path / "data", "--nats", server.url):
         gone = Service(bus, key("gone"), heartbeat=100, ttl=300)
         await gone.register()
         await gone.deregister()
         await registered(bus, "next")
         await ticks(bus, 3)
-        assert await trimmed(server, 3, tmp_path / "one") is not None
+        assert await trimmed(server.url, 3, tmp_path / "one") is not None
         assert await last_word(bus, key("gone")) is None
         ghost = Service(bus, key("gone"))
         await ghost.register()  # as an old process would have, had its publish waited for more than an hour
         await until(lambda: topology(bus, key("gone")), is_gone, seconds=30)
         assert [type(event) for event in await events_of(bus, key("gone"))] == [Registered, Lapsed, Expired]
-    await bus.close()
