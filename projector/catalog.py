@@ -17,7 +17,17 @@ from .queries import Question
 from .record import Record
 from .rows import Row
 
-__all__ = ["FORGOTTEN_TOGETHER", "REMEDY", "Catalog", "Checkpoint", "Heard", "Held", "Observations", "Observed"]
+__all__ = [
+    "FORGOTTEN_TOGETHER",
+    "REMEDY",
+    "Catalog",
+    "Checkpoint",
+    "Heard",
+    "Held",
+    "Observations",
+    "Observed",
+    "Store",
+]
 
 REMEDY = "start the database or mend what it names; nothing is lost, and all goes on by itself once it answers"
 """What an operator does about a catalog that takes nothing."""
@@ -72,7 +82,26 @@ class Observations(NamedTuple):
     announced: int
 
 
-class Catalog(Protocol):
+class Store(Protocol):
+    """What folding needs of whatever keeps its batches. Each raises CatalogUnavailable if that does not answer."""
+
+    name: str
+    """How it is told to people: the DSN without its password."""
+
+    async def checkpoint(self) -> Checkpoint | None:
+        """Where the fold stands; None for a catalog that never folded anything."""
+
+    async def folded(self, event_ids: Collection[str]) -> set[str]:
+        """Those of these event ids that are in the catalog's events."""
+
+    async def store(self, expected: Checkpoint, batch: Batch) -> Checkpoint:
+        """Store a batch and move the checkpoint to its last message; the new checkpoint.
+
+        Raises CheckpointMoved if the checkpoint is not `expected`, CatalogRefused if a value cannot be stored.
+        """
+
+
+class Catalog(Store, Protocol):
     """A database that holds current records, their history, the events, what was rejected, and the checkpoint.
 
     Every method raises CatalogUnavailable if the database does not answer; then nothing was stored, or, where the
@@ -81,14 +110,9 @@ class Catalog(Protocol):
 
     shared: bool
     """Whether other daemons may write it too (PostgreSQL); then only the leader does."""
-    name: str
-    """How it is told to people: the DSN without its password."""
 
     async def open(self) -> None:
         """Connect and migrate. Raises CatalogTooNew, CatalogInUse, Refusal for what will not open as it is."""
-
-    async def checkpoint(self) -> Checkpoint | None:
-        """Where the fold stands; None for a catalog that never folded anything."""
 
     async def begin(self, epoch: str) -> Checkpoint:
         """Bind a catalog that never folded anything to the log of this epoch; the checkpoint at sequence 0.
@@ -101,15 +125,6 @@ class Catalog(Protocol):
 
     async def set_aside(self) -> int:
         """How many messages of the log were set aside (`rejected`)."""
-
-    async def folded(self, event_ids: Collection[str]) -> set[str]:
-        """Those of these event ids that are in the catalog's events."""
-
-    async def store(self, expected: Checkpoint, batch: Batch) -> Checkpoint:
-        """Store a batch and move the checkpoint to its last message; the new checkpoint.
-
-        Raises CheckpointMoved if the checkpoint is not `expected`, CatalogRefused if a value cannot be stored.
-        """
 
     async def departures(self, keys: Iterable[Key]) -> dict[Key, tuple[str, int, str]]:
         """For keys that are gone: (term, sequence, cause) of the event that ended their last life."""

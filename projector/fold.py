@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -37,6 +38,8 @@ __all__ = ["Batch", "Entry", "Rejected", "Version", "fold", "fold_batch", "ident
 
 MAX_EVENT = 65536
 """Bytes of an event: far above what a checked description can take, far below what the broker carries."""
+REMEMBERED = 16_384
+"""Keys whose names were found good, so that they are not looked at with each message."""
 
 
 class Entry(NamedTuple):
@@ -144,14 +147,20 @@ def read_entry(message: Message) -> Entry | Rejected:
         key = key_of(message.subject)
         if len(message.data) > MAX_EVENT:
             raise InvalidValue("event", f"{len(message.data)} bytes", f"must be at most {MAX_EVENT} bytes")
-        for field, name in zip(("namespace", "service", "instance id"), key, strict=True):
-            check_label(field, name)
+        _check_names(key)
         event = decode_event(message.data)
         if isinstance(event, Registered | Updated):
             _check_usable(event)
     except (Undecodable, InvalidValue) as error:
         return Rejected(message, str(error), key)
     return Entry(key, event, message)
+
+
+@lru_cache(REMEMBERED)
+def _check_names(key: Key) -> None:
+    """Raise InvalidValue unless each is a label. Most messages are about keys that were met just before."""
+    for field, name in zip(("namespace", "service", "instance id"), key, strict=True):
+        check_label(field, name)
 
 
 def identify(message: Message) -> str:

@@ -24,8 +24,9 @@ Question: TypeAlias = Literal[
     "next_logged",
     "logged",
     "logged_of_instance",
+    "leadership",
 ]
-"""The queries that `Catalog.rows` runs: they only read, and ask for what is past."""
+"""The queries that `Catalog.rows` runs: they only read."""
 _HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -71,6 +72,11 @@ class Queries(NamedTuple):
     forget_events: str
     forget_rejected: str
     forget_versions: str
+    stands: str
+    all_events: str
+    all_rejected: str
+    all_history: str
+    all_instances: str
 
 
 def sql_text(dialect: Dialect, *path: str) -> str:

@@ -21,7 +21,7 @@ from .errors import CatalogRefused
 from .fold import Batch, Entry, Rejected, Version, type_of
 from .record import Record
 
-__all__ = ["BatchRows", "Row", "Stamp", "moment", "paused_gc", "records_of", "rows_of"]
+__all__ = ["BatchRows", "Row", "Stamp", "instance_rows", "moment", "paused_gc", "records_of", "rows_of"]
 
 Row: TypeAlias = tuple[Any, ...]
 Stamp: TypeAlias = Callable[[float], object]
@@ -62,6 +62,12 @@ def rows_of(batch: Batch, stamp: Stamp) -> BatchRows:
         present=[_instance_row(record, spell) for record in batch.changed.values() if record is not None],
         gone=[tuple(key) for key, record in batch.changed.items() if record is None],
     )
+
+
+def instance_rows(records: Iterable[Record], stamp: Stamp) -> list[Row]:
+    """The rows of those who are there, in this order."""
+    spell = _Spelling(stamp)
+    return [_instance_row(record, spell) for record in records]
 
 
 def records_of(rows: Iterable[Iterable[Any]], seconds: Callable[[Any], float]) -> list[Record]:

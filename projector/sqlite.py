@@ -64,7 +64,7 @@ class SQLiteCatalog:
     def __init__(self, path: Path, busy_timeout: float = BUSY_TIMEOUT) -> None:
         self.name = f"sqlite:///{path}"
         self.busy_timeout = busy_timeout
-        self._path = path
+        self.path = path
         self._lock = FileLock(path.with_name(f"{path.name}.lock"), f"the catalog {self.name}")
         self._writer: aiosqlite.Connection | None = None
         self._reader: aiosqlite.Connection | None = None
@@ -75,7 +75,7 @@ class SQLiteCatalog:
         self._lock.acquire()
         try:
             with self._translated(opening=True):
-                await asyncio.to_thread(_probe, self._path)
+                await asyncio.to_thread(_probe, self.path)
                 self._writer = await self._connect()
                 await _hop(self._writer, _use_wal)
                 migrate = partial(_migrate, name=self.name)
@@ -172,7 +172,7 @@ class SQLiteCatalog:
 
     async def _connect(self) -> aiosqlite.Connection:
         # isolation_level None: no transaction begins behind our back, each is begun and ended here.
-        return await aiosqlite.connect(self._path, timeout=self.busy_timeout, isolation_level=None)
+        return await aiosqlite.connect(self.path, timeout=self.busy_timeout, isolation_level=None)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The answer of one transaction, which sees one state of the catalog."""
@@ -343,7 +343,7 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _stamp(seconds: float) -> str:
-    return moment(seconds).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return moment(seconds).isoformat(timespec="microseconds")[:-6] + "Z"  # without the +00:00 of UTC
 
 
 def _seconds(stamp: str) -> float:

@@ -1,30 +1,26 @@
 """The writer: reads the log from the catalog's checkpoint on, folds a batch, stores it in one transaction.
 
-The checkpoint moves by compare-and-set, so two writers cannot both apply an event. What cannot be decoded or stored
-is set aside raw, with its reason, and the log goes on. While the database is away the log waits.
+The checkpoint moves by compare-and-set, so two writers cannot both apply an event.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
-from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable
 from adsum.events.following import follow
-from adsum.events.names import Key
 from adsum.events.notes import notes_of
 from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.reader import Message
 from adsum.events.streams import EVENTS, alone, epoch_of_log
 
-from .catalog import REMEDY, Catalog, Checkpoint
-from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, LogChanged
-from .failpoints import passed
-from .fold import Batch, fold_batch, identify
-from .record import Record
+from .catalog import Catalog
+from .errors import LogChanged
+from .fold import Batch, identify
+from .folding import Folding
 
 __all__ = ["Writer"]
 
@@ -45,18 +41,14 @@ _TRIMMED = (
 log = logging.getLogger("adsum.writer")
 
 
-class Writer:
-    """Follows the log into a catalog. `records` are the live ones at `checkpoint`; `on_commit` hears of each batch.
+class Writer(Folding):
+    """Follows the log into a catalog. `removed`: what was removed from the log is folded from elsewhere."""
 
-    `rejected` counts what was set aside.
-    """
+    removed = False
 
     def __init__(self, broker: Broker, catalog: Catalog, epoch: str, on_commit: Callable[[Batch], None]) -> None:
-        self._broker, self._catalog, self._epoch, self._on_commit = broker, catalog, epoch, on_commit
-        self.records: dict[Key, Record] = {}
-        self.checkpoint = Checkpoint(epoch, 0, "")
-        self.rejected = 0
-        self.outage = Outage(log, f"catalog {catalog.name}", REMEDY)
+        super().__init__(catalog, epoch, on_commit)
+        self._broker, self._catalog = broker, catalog
         self.reading = Outage(log, "reading the log", BROKER_REMEDY)
         self._moved = asyncio.Event()
 
@@ -81,7 +73,7 @@ class Writer:
     async def _read(self, messages: Sequence[Message]) -> None:
         if messages:
             await self._check_gaps(messages)
-            await self._take(messages)
+            await self.take(messages)
 
     async def _check_gaps(self, messages: Sequence[Message]) -> None:
         """Raise LogChanged if what is missing between two messages was removed before it was folded."""
@@ -128,6 +120,8 @@ class Writer:
             raise LogChanged(f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}", _OTHER_EPOCH)
         notes = notes_of(info)
         if at.sequence < notes.trimmed:
+            if self.removed:
+                return None
             what = f"the log was trimmed up to {notes.trimmed}, the catalog stands at {at.sequence}"
             raise LogChanged(what, _TRIMMED)
         if at.sequence == notes.trimmed and at.head == notes.trimmed_head:
@@ -162,66 +156,8 @@ class Writer:
             end -= 1
         return max(end, self.checkpoint.sequence)
 
-    async def _take(self, messages: Sequence[Message], folded: Collection[str] = ()) -> None:
-        """Fold and store, whole if the database takes it, else in halves down to the one message it refuses."""
-        try:
-            await self._store(fold_batch(self.records, messages, folded, head=self.checkpoint.head))
-            return
-        except CatalogRefused as error:
-            refusal = error
-        known = await self._known(messages)
-        if known - set(folded):
-            await self._take(messages, known)
-        elif len(messages) > 1:
-            half = len(messages) // 2
-            await self._take(messages[:half], known)
-            await self._take(messages[half:], known)
-        else:
-            refused = {messages[0].sequence: f"the catalog refuses it: {refusal}"}
-            await self._store(fold_batch(self.records, messages, folded, refused, self.checkpoint.head))
-
-    async def _store(self, batch: Batch) -> None:
-        """Store a batch, waiting for a database that is away."""
-        passed("after fold")
-        delays = backoff()
-        while True:
-            try:
-                self.checkpoint = await self._store_once(batch)
-                break
-            except CatalogUnavailable as error:
-                self.outage.goes_on(error)
-                await asyncio.sleep(next(delays))
-        passed("after commit")
-        self.outage.over()
-        self._apply(batch)
-
-    async def _store_once(self, batch: Batch) -> Checkpoint:
-        """A commit whose acknowledgement was lost on the way back was a commit: then the retry finds its own mark."""
-        try:
-            return await self._catalog.store(self.checkpoint, batch)
-        except CheckpointMoved:
-            stored = Checkpoint(self.checkpoint.epoch, batch.last.sequence, batch.last_id, batch.head)
-            if await self._catalog.checkpoint() != stored:
-                raise
-            return stored
-
-    async def _known(self, messages: Sequence[Message]) -> set[str]:
-        delays = backoff()
-        while True:
-            try:
-                return await self._catalog.folded([identify(message) for message in messages])
-            except CatalogUnavailable as error:
-                self.outage.goes_on(error)
-                await asyncio.sleep(next(delays))
-
     def _apply(self, batch: Batch) -> None:
-        for key, record in batch.changed.items():
-            if record is None:
-                self.records.pop(key, None)
-            else:
-                self.records[key] = record
-        self.rejected += len(batch.rejected)
         for rejected in batch.rejected:
             log.warning("event %d is set aside: %s", rejected.message.sequence, rejected.reason)
+        super()._apply(batch)
         self._moved.set()
-        self._on_commit(batch)

@@ -12,7 +12,23 @@ import click
 from adsum.events.errors import AdsumError, BrokerUnavailable, InvalidValue
 from adsum.events.reader import ReaderLost
 
-from . import at, bring, diff, export, listing, log, operate, register, status, trim, uptime, watch, why
+from . import (
+    at,
+    bring,
+    diff,
+    export,
+    listing,
+    log,
+    operate,
+    rebuild,
+    register,
+    status,
+    trim,
+    uptime,
+    verify,
+    watch,
+    why,
+)
 from .child import CannotStart
 from .options import broker_options, take_environment
 from .output import PipeClosed, note, sentence
@@ -72,6 +88,8 @@ for command in (
     export.export_log,
     bring.import_log,
     trim.trim_log,
+    rebuild.rebuild,
+    verify.verify,
 ):
     cli.add_command(command)
 

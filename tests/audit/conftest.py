@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cli.conftest import adsum
-from tests.databases import empty_postgres, postgres, postgres_server
+from tests.databases import empty_postgres, new_database, postgres, postgres_server
 from tests.faults.test_log_changed import catalogs
 
-__all__ = ["adsum", "catalogs", "empty_postgres", "postgres", "postgres_server"]
+__all__ = ["adsum", "catalogs", "empty_postgres", "new_database", "postgres", "postgres_server"]

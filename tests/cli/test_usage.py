@@ -104,6 +104,7 @@ async def test_a_mistyped_option_is_not_taken_for_a_command(nowhere: Adsum) -> N
     [
         *(["services"], ["instances"], ["log"], ["status"], ["drain", "a", "b"], ["deregister", "a", "b"]),
         *(["at", "now"], ["diff", "-1h", "now"], ["why", "a", "b"], ["uptime"]),
+        *(["verify"], ["rebuild", "--into", "sqlite:///never.db"]),
     ],
 )
 async def test_a_broker_that_is_not_there_is_one_line_and_3(nowhere: Adsum, arguments: list[str]) -> None:
@@ -160,7 +161,7 @@ async def test_every_command_explains_itself(nowhere: Adsum) -> None:
     for command in (
         *("services", "instances", "watch", "log", "status", "register", "drain", "deregister"),
         *("at", "diff", "why", "uptime"),
-        *("export", "import", "trim"),
+        *("export", "import", "trim", "rebuild", "verify"),
     ):
         result = await nowhere(command, "--help")
         assert result.code == 0

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import sys
 import tomllib
 import types
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
+from adsum.clients.cli.tools import load
+from adsum.events import tools
 from tests.house.tree import ROOT, committed
 
 PACKAGES = ("events", "projector", "clients")
@@ -80,6 +84,19 @@ def test_the_face_of_a_package_is_exactly_what_it_imports(package: str) -> None:
 def test_every_folder_with_code_is_installed() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     assert sorted(told) == sorted({name_of(path.parent / "__init__.py") for path in modules(*PACKAGES)})
+
+
+def test_every_tool_that_the_command_loads_by_name_is_there() -> None:
+    """Each fits its Protocol: mypy sees no more of what an entry point names than the name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = project["entry-points"][tools.GROUP]
+    assert {entry.name: entry.value for entry in entry_points(group=tools.GROUP)} == told
+    kinds = {"rebuild": tools.Rebuild, "verify": tools.Verify, "verify-alone": tools.VerifyAlone}
+    assert told.keys() == kinds.keys()
+    for name, kind in kinds.items():
+        found = inspect.signature(load(name)).parameters.values()
+        wanted = list(inspect.signature(kind.__call__).parameters.values())[1:]
+        assert [(one.name, one.kind) for one in found] == [(one.name, one.kind) for one in wanted], name
 
 
 def test_the_validator_of_a_soak_shares_no_code_with_the_product() -> None:

@@ -215,3 +215,23 @@ DELETE FROM rejected WHERE sequence IN (
 DELETE FROM history WHERE began_revision IN (
     SELECT began_revision FROM history WHERE ended_revision <= $1::bigint ORDER BY ended_revision LIMIT $2::bigint
 );
+
+-- name: stands
+SELECT epoch, sequence, event_id, head, complete_from FROM checkpoint;
+
+-- name: all_events
+SELECT sequence, event_id, time, namespace, service, instance, term, type, author_kind, author_name, payload, hash
+FROM events ORDER BY sequence;
+
+-- name: all_rejected
+SELECT sequence, time, subject, payload, reason, hash FROM rejected ORDER BY sequence;
+
+-- name: all_history
+SELECT began_revision, began_at, began_by, ended_revision, ended_at, ended_by, namespace, service, instance,
+       term, liveness, health, mode, reason, registered_at, description
+FROM history ORDER BY began_revision;
+
+-- name: all_instances
+SELECT namespace, service, instance, term, revision, last_sequence, liveness, health, mode, reason,
+       registered_at, changed_at, version, zone, ttl, description
+FROM instances ORDER BY namespace, service, instance;
