@@ -91,7 +91,7 @@ def _header(notes: Notes, first: int, head: bytes, span: Span) -> Header:
 def _is_before(message: Message, since: Moment) -> bool:
     if since.revision is not None:
         return message.sequence <= since.revision
-    return since.time is not None and message.time <= since.time
+    return since.time is None or message.time <= since.time  # no time: now
 
 
 async def _read(broker: Broker, namespace: str, first: int, end: int) -> AsyncIterator[tuple[int, Message]]:

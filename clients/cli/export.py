@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from adsum.events.broker import Broker
 from adsum.events.exporting import Exported, Span, export, log_now
 from adsum.events.questions import Moment
 
-from .moments import parse_moment
+from .moments import MOMENT, TIMES
 from .options import Where, broker_options, json_option, pass_where
 from .output import Cell, Column, Lines, note, show_json
 from .progress import progress
@@ -20,14 +19,16 @@ from .session import Failed, reading, run
 
 __all__ = ["archive_cells", "archive_fields", "export_log", "exported", "show_facts"]
 
+_BEGINNING = Moment(revision=0)
 
-@click.command("export", short_help="Write the log into a file, to keep it or to import it elsewhere.")
+
+@click.command("export", short_help="Write the log into a file, to keep it or to import it elsewhere.", epilog=TIMES)
 @click.argument("file")
-@click.option("--since", metavar="MOMENT", help="Only what came after: @REVISION, or a time such as 2026-01-31T14:32.")
+@click.option("--since", metavar="TIME", type=MOMENT, default=_BEGINNING, help="Only what was said after that.")
 @json_option
 @broker_options
 @pass_where
-def export_log(where: Where, file: str, since: str | None, as_json: bool) -> None:
+def export_log(where: Where, file: str, since: Moment, as_json: bool) -> None:
     """Write the log into FILE ("-": standard output; compressed where the name ends in .gz).
 
     The file is text, a line of JSON a message, and says of itself whether it is whole: its last line holds the running
@@ -40,8 +41,7 @@ def export_log(where: Where, file: str, since: str | None, as_json: bool) -> Non
       adsum export - | jq -c .payload
       adsum export incident.jsonl --since 2026-01-31T14:00
     """
-    moment = parse_moment(since, time.time()) if since is not None else Moment(revision=0)
-    done = run(_export(where, file, Span(moment, namespace=where.only)))
+    done = run(_export(where, file, Span(since, namespace=where.only)))
     if as_json and file != "-":
         show_json(archive_fields(file, done))
     elif file != "-":

@@ -25,7 +25,7 @@ from adsum.events.trimming import finish, trim
 
 from .export import archive_cells, archive_fields, exported, show_facts
 from .lead import leading
-from .moments import parse_moment
+from .moments import MOMENT, TIMES
 from .operate import operator
 from .options import Where, broker_options, json_option, pass_where
 from .output import note, show_json
@@ -39,16 +39,14 @@ YOUNGEST = 3600.0
 AT_ONCE = 64
 
 
-@click.command("trim", short_help="Remove the beginning of the log, once it lies in a file.")
-@click.option(
-    "--before", metavar="MOMENT", help="Remove what is before: @REVISION, or a time such as 2026-01-31T14:32."
-)
+@click.command("trim", short_help="Remove the beginning of the log, once it lies in a file.", epilog=TIMES)
+@click.option("--before", metavar="TIME", type=MOMENT, help="Remove what was said before.")
 @click.option("--export", "file", metavar="FILE", help="Where what is removed goes; a file that is not there yet.")
 @click.option("--finish", "finishing", is_flag=True, help="Let the log take events again after a trim was cut off.")
 @json_option
 @broker_options
 @pass_where
-def trim_log(where: Where, before: str | None, file: str | None, finishing: bool, as_json: bool) -> None:
+def trim_log(where: Where, before: Moment | None, file: str | None, finishing: bool, as_json: bool) -> None:
     """Write the log up to a moment into FILE, read that back, and then remove it from the log.
 
     Keep the file: a catalog that is to be built anew needs it as its base (adsum rebuild --into DSN --base FILE). An
@@ -68,7 +66,7 @@ def trim_log(where: Where, before: str | None, file: str | None, finishing: bool
         raise click.UsageError("Missing option '--before' or '--export': both are needed.")
     if file == "-" or Path(file).exists():
         raise Failed(f"{file} is there already: what is removed goes into a file of its own")
-    done = run(_trim(where, parse_moment(before, time.time()), file))
+    done = run(_trim(where, before, file))
     if done is None:
         note("nothing is to be removed: the log begins there, or all that is before is too young")
     elif as_json:
@@ -119,7 +117,7 @@ class _Ends:
             return True
         if self._before.revision is not None:
             return message.sequence >= self._before.revision
-        return self._before.time is None or message.time >= self._before.time
+        return self._before.time is not None and message.time >= self._before.time  # no time: now
 
 
 async def _keep_present(broker: Broker, notes: Notes, through: int) -> None:

@@ -138,7 +138,13 @@ async def test_a_part_of_the_log(adsum: Adsum, broker: Broker, tmp_path: Path) -
     header, said, trailer = in_file(file)
     assert (header.first, header.head, said) == (5, head_of(log[:4]), log[4:])
     assert trailer.head == head_of(log)
-    for since, wanted in ((Moment(revision=99), []), (Moment(time=LONG_AGO), log), (Moment(time=log[1].time), log[2:])):
+    begins = (
+        (Moment(revision=99), []),
+        (Moment(time=LONG_AGO), log),
+        (Moment(time=log[1].time), log[2:]),
+        (Moment(), []),
+    )
+    for since, wanted in begins:
         header, _ = await export(broker, str(file), Span(since), lambda _: None)
         assert in_file(file)[1] == wanted
         assert header.head == head_of([one for one in log if one not in wanted])

@@ -269,6 +269,19 @@ async def test_what_cannot_be_trimmed(tmp_path: Path, server: Server, bus: Broke
     assert (await notes(bus)).trimmed == 0
 
 
+def test_what_stays_is_what_was_said_from_a_moment_on() -> None:
+    said = [Message(subjects.event(key()), b"", at, float(at)) for at in range(1, 6)]
+    for before, staying in (
+        (Moment(revision=3), [3, 4, 5]),
+        (Moment(time=3.0), [3, 4, 5]),
+        (Moment(time=3.5), [4, 5]),
+        (Moment(revision=0), [1, 2, 3, 4, 5]),
+        (Moment(), [5]),  # now: all but what is too young, or not folded yet
+    ):
+        assert [message.sequence for message in said if command._Ends(before, 4, 9.0)(message)] == staying
+    assert [message.sequence for message in said if command._Ends(Moment(), 9, 4.0)(message)] == [4, 5]
+
+
 @pytest.mark.usefixtures("young")
 async def test_a_catalog_that_had_not_folded_what_was_removed_is_refused(
     tmp_path: Path, server: Server, bus: Broker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.catalog.conftest import Database, catalog, database
 from tests.catalog.story import Story
 from tests.daemons import adsumd
 from tests.databases import postgres, postgres_server
+from tests.house.test_operations import known_adsum
 from tests.house.tree import ROOT
 from tests.making import key
 
@@ -41,6 +43,14 @@ def rows(section: str) -> list[list[str]]:
     """The cells of the tables of a section."""
     text = page().split(f"## {section}\n")[1].split("\n## ")[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", text, re.M)]
+
+
+def test_the_commands_are_known() -> None:
+    lines = [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
+    assert {line[1] for line in lines} == {"at", "diff", "why", "uptime", "log"}
+    for program, *arguments in lines:
+        assert program == "adsum"
+        known_adsum(arguments)
 
 
 async def test_the_sql_answers(catalog: Catalog, database: Database) -> None:
