@@ -138,7 +138,8 @@ async def test_the_database_is_down(tmp_path: Path, nats: EmbeddedBroker, postgr
     adsum = Adsum(nats.url)
     options = ("--nats", nats.url, "--catalog", postgres_server.dsn(database))
     async with adsumd(tmp_path / "data", *options) as daemon, connect(nats.url) as registry:
-        await until(lambda: "leading from" in daemon.stderr)
+        async with registry.register("early", id="e-1", port=1), registry.directory("early") as early:
+            await until(lambda: early.get("early", "e-1"))  # it leads and has taken up the catalog
         postgres_server.crash()
         try:
             async with registry.register("orders", id="o-1", port=8080) as me:
