@@ -138,6 +138,12 @@ def test_a_diff_is_what_two_worlds_do_not_share(seed: int) -> None:
         assert one.time == told_of[one.revision].time
         new_life = one.kind == "changed" and before[one.key].term != after[one.key].term
         assert bool(one.ended) == (one.kind == "left" or new_life)
+        if one.kind == "joined":
+            assert one.revision == min(v.began_revision for v in versions if v.term == after[one.key].term)
+        if new_life:
+            lived = [v for v in versions if v.term == before[one.key].term]
+            assert one.ended_revision == lived[-1].ended_revision
+            assert one.ended == {"registered": "superseded"}.get(lived[-1].ended_by or "", lived[-1].ended_by)
         assert told(one, events(messages))
     seen = {one.key for one in versions if since < one.began_revision <= until}
     assert compared(messages[:until], since).passing == len(seen - before.keys() - after.keys())

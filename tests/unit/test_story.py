@@ -183,6 +183,12 @@ def test_now_says_what_keeps_it_from_being_called_and_since_when() -> None:
         "its mode is draining, said an operator (ann@desk)",
     )
     assert (found.present, found.routable, found.state, found.since) == (True, False, "stale,critical,draining", 10)
+    again = [story.register(WHO)._replace(time=50.0)]
+    found = now(versions_of(messages + again), tell(events_of(messages + again, WHO), versions_of(messages + again)))
+    assert (found.routable, found.since) == (True, 50.0)
+    again.append(story.register(WHO)._replace(time=60.0))
+    found = now(versions_of(messages + again), tell(events_of(messages + again, WHO), versions_of(messages + again)))
+    assert found.since == 60.0  # each life for itself
     healthy = [story.register(WHO), say(story, HealthChanged, health="warning", reason="slow")]
     assert ending(messages + healthy) == (
         "It is up and can be called, at 10.0.0.7:8080; its health is warning, said its owner (orders-7f): slow."
