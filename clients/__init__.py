@@ -20,8 +20,23 @@ from adsum.events.signals import Departed, Instance, Liveness
 
 from .cache import Change
 from .changes import Changes
+from .choosing import (
+    Call,
+    ConsistentHash,
+    LeastOutstanding,
+    LowestLatency,
+    Outliers,
+    Picked,
+    PickFirst,
+    Policy,
+    RandomChoice,
+    RoundRobin,
+    Selection,
+    WeightedRoundRobin,
+    ZonePreferring,
+)
 from .directory import Directory
-from .errors import LifeEnded, NotLoaded, Removed, Superseded
+from .errors import LifeEnded, NobodyToCall, NoneRegistered, NoneRoutable, NotLoaded, Removed, Superseded
 from .history import History
 from .registration import Registration
 from .registry import Registry, connect
@@ -32,8 +47,10 @@ __all__ = [
     "BrokerRefused",
     "BrokerSettings",
     "BrokerUnavailable",
+    "Call",
     "Change",
     "Changes",
+    "ConsistentHash",
     "Departed",
     "Description",
     "Directory",
@@ -44,23 +61,37 @@ __all__ = [
     "Instance",
     "InvalidValue",
     "Key",
+    "LeastOutstanding",
     "LifeEnded",
     "Liveness",
     "Logged",
+    "LowestLatency",
     "Mode",
     "Moment",
     "NoLongerKept",
     "NobodyAnswers",
+    "NobodyToCall",
+    "NoneRegistered",
+    "NoneRoutable",
     "NotLoaded",
     "NotYet",
+    "Outliers",
     "Page",
+    "PickFirst",
+    "Picked",
+    "Policy",
     "QuestionRefused",
+    "RandomChoice",
     "Registration",
     "Registry",
     "Removed",
+    "RoundRobin",
+    "Selection",
     "Status",
     "Superseded",
     "Version",
     "VersionsAsked",
+    "WeightedRoundRobin",
+    "ZonePreferring",
     "connect",
 ]

@@ -7,8 +7,9 @@ import logging
 import math
 import random
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Literal, TypeAlias
 
@@ -28,6 +29,8 @@ from .block import tasks_of_block
 from .cache import Change
 from .census import Census
 from .changes import Changes, seen_with
+from .choosing import Outliers, Policy, RoundRobin, Selection
+from .choosing.filters import Filters
 from .errors import NotLoaded
 from .loading import Loading
 from .marks import Marks
@@ -68,10 +71,11 @@ class Directory:
         capability: str | None,
         poll_interval: float,
         wait: float,
+        outliers: Outliers,
     ) -> None:
         self.namespace, self.services, self.capability = namespace, services, capability
         self._broker, self._marks, self._loading = broker, marks, loading
-        self._poll_interval, self._wait = poll_interval, wait
+        self._poll_interval, self._wait, self._outliers = poll_interval, wait, outliers
         self._census = Census(services)
         self._clock = asyncio.get_running_loop().time
         self._subscriptions: dict[str, Subscription] = {}
@@ -133,6 +137,39 @@ class Directory:
     def __len__(self) -> int:
         return len(self.instances())
 
+    def select(
+        self,
+        service: str | None = None,
+        *,
+        policy: Policy | None = None,
+        zone: str | None = None,
+        version: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        endpoint: str | None = None,
+        protocol: str | None = None,
+        fail_open: bool = False,
+        panic: float = 0.5,
+        outliers: Outliers | None = None,
+    ) -> Selection:
+        """Choose among those that are shown, of all services followed or of one: `select().pick()`. Make it once.
+
+        `policy`: round robin unless given. Only those in `zone`, of `version` (a text, or a range such as ">=1.4,<2":
+        see `choosing.versions`), with all of `metadata`, with an endpoint named `endpoint` that speaks `protocol`.
+        `fail_open`, `panic`: see Selection. `outliers`: what the calls tell, by default the registry's, which all of
+        its selections share. Raises InvalidValue; it may be made before anything is loaded.
+        """
+        self._check_followed(service)
+        filters = Filters(zone=zone, version=version, metadata=metadata, endpoint=endpoint, protocol=protocol)
+        return Selection(
+            partial(self.instances, service),
+            f"{self.namespace}/{service}" if service is not None else str(self).removeprefix("directory of "),
+            filters,
+            RoundRobin() if policy is None else policy,
+            self._outliers if outliers is None else outliers,
+            fail_open=fail_open,
+            panic=panic,
+        )
+
     def changes(self, *, initial: bool = True) -> Changes:
         """An async iterator of differences, each reader its own; it ends when the block is left.
 
@@ -159,7 +196,8 @@ class Directory:
         services = self._census.followed if service is None else (service,)
         for cache in map(self._census.shown, list(services)):
             if cache is not None:
-                yield from filter(self._visible, cache.present.values())
+                present = cache.present.values()
+                yield from present if self.capability is None else filter(self._visible, present)
 
     def _visible(self, instance: Instance) -> bool:
         return self.capability is None or self.capability in instance.capabilities

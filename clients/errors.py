@@ -2,6 +2,9 @@
 
 AdsumError
 ├── NotLoaded               a directory was asked before it knew anything: unknown, not empty
+├── NobodyToCall            a selection had nobody to pick
+│   ├── NoneRegistered      no instance is registered at all
+│   └── NoneRoutable        some are, and none of them is to be called now
 └── LifeEnded               a registration is over, its block was left
     ├── Superseded          another process registered the same instance id later
     └── Removed             an operator removed the instance: stay away
@@ -9,10 +12,12 @@ AdsumError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from adsum.events.errors import AdsumError
 from adsum.events.names import Key
 
-__all__ = ["LifeEnded", "NotLoaded", "Removed", "Superseded"]
+__all__ = ["LifeEnded", "NobodyToCall", "NoneRegistered", "NoneRoutable", "NotLoaded", "Removed", "Superseded"]
 
 
 class NotLoaded(AdsumError):
@@ -21,6 +26,30 @@ class NotLoaded(AdsumError):
     def __init__(self, what: str) -> None:
         self.what = what
         super().__init__(f"the directory of {what} is not loaded yet: who is there is unknown, which is not nobody")
+
+
+class NobodyToCall(AdsumError):
+    """A selection had nobody to pick. `what` names the service; the directory that says so is loaded."""
+
+    def __init__(self, what: str, why: str) -> None:
+        self.what = what
+        super().__init__(f"nobody to call of {what}: {why}")
+
+
+class NoneRegistered(NobodyToCall):
+    """No instance is registered at all, whatever is asked of it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, "no instance is registered")
+
+
+class NoneRoutable(NobodyToCall):
+    """Instances are registered, and none of them is to be called now. `reasons`: why not, and how many each."""
+
+    def __init__(self, what: str, reasons: Mapping[str, int]) -> None:
+        self.reasons = dict(reasons)
+        counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        super().__init__(what, f"none of the {sum(reasons.values())} registered will do: {counted}")
 
 
 class LifeEnded(AdsumError):

@@ -15,6 +15,7 @@ from adsum.events.errors import InvalidValue
 from adsum.events.ids import new_id
 from adsum.events.names import Key, check_capability, check_label, check_text
 
+from .choosing import Outliers
 from .directory import Directory
 from .history import History
 from .loading import Loading
@@ -55,6 +56,8 @@ class Registry:
 
     def __init__(self, settings: BrokerSettings, namespace: str, name: str, ping: float) -> None:
         self.namespace = namespace
+        self.outliers = Outliers()
+        """What this process's calls told of the endpoints it called, shared by all selections."""
         self._settings, self._name, self._ping = settings, name, ping
         self._parts: tuple[Broker, Marks, Loading] | None = None
         self._stack = AsyncExitStack()
@@ -137,7 +140,15 @@ class Registry:
             raise InvalidValue("poll_interval", poll_interval, "must be a positive number of seconds")
         broker, marks, loading = self._entered()
         return Directory(
-            broker, marks, loading, self.namespace, names, capability=capability, poll_interval=poll_interval, wait=wait
+            broker,
+            marks,
+            loading,
+            self.namespace,
+            names,
+            capability=capability,
+            poll_interval=poll_interval,
+            wait=wait,
+            outliers=self.outliers,
         )
 
     def history(self, *, timeout: float = 10.0) -> History:

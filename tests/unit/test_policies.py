@@ -1,0 +1,397 @@
+"""Each policy keeps what it promises: fairness, proportion, few keys that move, bounded load."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adsum.clients import (
+    ConsistentHash,
+    LeastOutstanding,
+    LowestLatency,
+    PickFirst,
+    RandomChoice,
+    RoundRobin,
+    Selection,
+    WeightedRoundRobin,
+    ZonePreferring,
+)
+from adsum.events.errors import InvalidValue
+from tests.choosing import POLICIES, Crowd, ids
+
+NAMES = [f"n{n}" for n in range(8)]
+WEIGHTS = st.lists(st.integers(1, 9), min_size=1, max_size=7)
+CHURN = st.lists(st.one_of(st.none(), st.sampled_from(NAMES)), max_size=120)
+"""Picks (None) and, between them, who leaves if it is there and joins if it is not."""
+
+
+def picks(selection: Selection, count: int, key: str | None = None) -> list[str]:
+    """The ids of so many picks."""
+    return [selection.pick(key).instance.id for _ in range(count)]
+
+
+def toggle(crowd: Crowd, name: str) -> None:
+    if name in {one.id for one in crowd.present}:
+        crowd.leave(name)
+    else:
+        crowd.put(name)
+
+
+# ---- round robin
+
+
+@given(CHURN)
+def test_between_two_turns_of_one_each_other_has_one(churn: list[str | None]) -> None:
+    """Whoever comes and goes meanwhile: of those who are there all the time none is skipped and none comes twice."""
+    crowd = Crowd(*NAMES[:3])
+    selection = crowd.select()
+    told: list[tuple[str, frozenset[str]]] = []  # who was picked, and who was there
+    for name in churn:
+        if name is not None:
+            toggle(crowd, name)
+        elif crowd.present:
+            told.append((selection.pick().instance.id, frozenset(one.id for one in crowd.present)))
+    for name in NAMES:
+        turns = [at for at, (picked, _) in enumerate(told) if picked == name]
+        for one, other in pairwise(turns):
+            always = frozenset.intersection(*(there for _, there in told[one : other + 1]))
+            if name in always:
+                between = Counter(picked for picked, _ in told[one + 1 : other])
+                assert {steady: between[steady] for steady in always - {name}} == dict.fromkeys(always - {name}, 1)
+
+
+@pytest.mark.parametrize("policy", ["round robin", "weighted"])
+def test_who_is_away_for_a_moment_loses_nothing(policy: str) -> None:
+    """One that is gone whenever it is another one's turn has its own; one that is away at its turn has none."""
+    crowd = Crowd("a", "b", "c", "d")
+    selection = crowd.select(POLICIES[policy]())
+    order = picks(selection, 4)
+    for _ in range(10):
+        crowd.put(order[3], health="critical")
+        told = picks(selection, 3)
+        crowd.put(order[3], health="passing")
+        assert [*told, selection.pick().instance.id] == order
+    crowd.put(order[0], health="critical")
+    assert picks(selection, 3) == order[1:]
+
+
+def test_a_line_is_no_longer_than_who_is_in_it() -> None:
+    """Also where everybody is another one each time: nothing is kept of who left."""
+    crowd = Crowd("stays")
+    for policy in (RoundRobin(), WeightedRoundRobin()):
+        selection = crowd.select(policy)
+        for n in range(500):
+            crowd.leave(f"n{n - 1}")
+            crowd.put(f"n{n}", weight=2.0)
+            selection.pick()
+        line = policy._line if isinstance(policy, RoundRobin) else policy._queue
+        assert len(line) < 30
+        crowd.leave("n499")
+
+
+# ---- weighted round robin
+
+
+@given(WEIGHTS, st.integers(0, 40))
+def test_turns_match_the_weights_over_every_period(weights: list[int], skipped: int) -> None:
+    """Any window of as many picks as the weights add up to has each as often as it weighs, evenly spread."""
+    crowd = Crowd()
+    for n, weight in enumerate(weights):
+        crowd.put(f"n{n}", weight=weight / 4)
+    selection = crowd.select(WeightedRoundRobin())
+    picks(selection, skipped)
+    period = sum(weights)
+    told = picks(selection, 3 * period)
+    wanted = {f"n{n}": weight for n, weight in enumerate(weights)}
+    assert Counter(told[:period]) == Counter(told[-period:]) == wanted
+    for n, weight in enumerate(weights):
+        turns = [at for at, id in enumerate(told) if id == f"n{n}"]
+        others = [other / weight for m, other in enumerate(weights) if m != n]
+        for one, other in pairwise(turns):
+            assert sum(map(math.floor, others)) <= other - one - 1 <= sum(map(math.ceil, others))
+
+
+def test_a_heavy_one_is_spread_among_many_light_ones() -> None:
+    """Not all of its turns first and then the light ones: never more than twice in a row, nor five others."""
+    crowd = Crowd(*NAMES[:6])
+    crowd.put("heavy", weight=6.0)
+    told = "".join("h" if id == "heavy" else "-" for id in picks(crowd.select(WeightedRoundRobin()), 60))
+    assert "hhh" not in told
+    assert "-----" not in told
+
+
+@given(CHURN, st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.01, 0.5, 1.0, 3.0, 1e9])))
+def test_a_change_neither_skips_nor_favours(churn: list[str | None], weights: dict[str, float]) -> None:
+    """Two who stay have turns in proportion to their weights, within one turn each, whoever comes and goes."""
+    crowd = Crowd("steady", "heavy")
+    crowd.put("heavy", weight=2.0)
+    selection = crowd.select(WeightedRoundRobin())
+    told: Counter[str] = Counter()
+    for name in churn:
+        if name is not None:
+            toggle(crowd, name)
+            if name in weights and any(one.id == name for one in crowd.present):
+                crowd.put(name, weight=weights[name])
+        told[selection.pick().instance.id] += 1
+        assert abs(told["heavy"] / 2 - told["steady"]) <= 1.5
+
+
+# ---- random, first
+
+
+def test_random_is_in_proportion_and_first_is_what_all_agree_on() -> None:
+    """4 to 1, within four standard deviations; the first by service and id, in whatever order they came."""
+    crowd = Crowd("b", "c", "a")
+    crowd.put("c", weight=8.0)
+    told = Counter(picks(crowd.select(RandomChoice(random.Random(7).random)), 10_000))
+    assert abs(told["c"] - 8000) < 160
+    assert abs(told["a"] - told["b"]) < 160
+    firsts = Counter(ids(crowd.select(RandomChoice(random.Random(n).random)).ordered())[0] for n in range(1000))
+    assert abs(firsts["c"] - 800) < 60
+    selection = crowd.select(PickFirst())
+    assert picks(selection, 3) == ["a", "a", "a"]
+    assert ids(selection.ordered()) == ["a", "b", "c"]
+    crowd.leave("a")
+    assert picks(selection, 2) == ["b", "b"]
+    edge = crowd.select(RandomChoice(lambda: 1 - 2**-53))
+    assert edge.pick() in edge.members
+
+
+# ---- least outstanding, lowest latency
+
+
+def test_whoever_owes_fewer_answers_is_picked() -> None:
+    """Of two it is always the better one; of three the one who owes most never."""
+    crowd = Crowd("a", "b")
+    selection = crowd.select(LeastOutstanding(random.Random(1).random))
+    for _ in range(10):
+        selection.begun(selection.pick())
+    assert [one.calls.outstanding for one in selection.members] == [5, 5]
+    crowd.put("c")
+    calls = [selection.begun(one) for one in selection.members if one.instance.id == "b"]
+    assert set(picks(selection, 50)) == {"a", "c"}
+    assert ids(selection.ordered()) == ["c", "a", "b"]
+    calls[0].succeeded()
+    assert set(picks(selection, 100)) == {"a", "b", "c"}
+
+
+def test_the_heavier_one_is_given_more_at_once() -> None:
+    """With three times the weight, three times as many calls under way."""
+    crowd = Crowd("light")
+    crowd.put("heavy", weight=3.0)
+    selection = crowd.select(LeastOutstanding(random.Random(1).random))
+    for _ in range(40):
+        selection.begun(selection.pick())
+    assert {one.instance.id: one.calls.outstanding for one in selection.members} == {"light": 10, "heavy": 30}
+
+
+def test_the_faster_one_is_picked_and_a_slow_answer_counts_at_once() -> None:
+    """Then it is forgotten by and by; who fails at once is not fast; who is new is tried by one call at a time."""
+    crowd = Crowd("a", "b")
+    selection = crowd.select(LowestLatency(10.0, draw=random.Random(1).random, clock=crowd.clock))
+    a, b = selection.members
+
+    def measured(one: object, seconds: float, *, good: bool = True) -> None:
+        assert one in (a, b)
+        call = selection.begun(a if one is a else b)
+        crowd.clock.now += seconds
+        (call.succeeded if good else call.failed)()
+
+    measured(a, 0.010)
+    assert set(picks(selection, 9)) == {"b"}  # nobody called it yet
+    first = selection.begun(b)
+    assert set(picks(selection, 9)) == {"a"}  # and nobody else does till it answered
+    first.abandoned()
+    measured(b, 0.050)
+    assert set(picks(selection, 9)) == {"a"}
+    measured(a, 2.0)
+    assert a.calls.latency == pytest.approx(2.0)
+    assert set(picks(selection, 9)) == {"b"}
+    measured(a, 0.010)
+    assert a.calls.latency > 1.9
+    measured(b, 0.001, good=False)
+    assert b.calls.latency >= 1.0
+    crowd.clock.now += 60
+    for _ in range(20):
+        measured(a, 0.010)
+    assert a.calls.latency < 0.1
+    busy = [selection.begun(a) for _ in range(200)]
+    assert ids(selection.ordered()) == ["b", "a"]
+    assert len(busy) == a.calls.outstanding
+
+
+# ---- consistent hashing
+
+
+def homes(selection: Selection, keys: range = range(2000)) -> dict[int, str]:
+    """To whom each key belongs."""
+    return {key: selection.pick(f"key-{key}").instance.id for key in keys}
+
+
+@given(st.lists(st.sampled_from(NAMES), max_size=12), st.dictionaries(st.sampled_from(NAMES), st.floats(0.1, 5)))
+def test_every_process_agrees_whatever_it_saw_before(churn: list[str], weights: dict[str, float]) -> None:
+    """One that saw all the comings and goings and one that sees only the last; and only keys that must move do."""
+    crowd = Crowd("stays", "remains")
+    old = crowd.select(ConsistentHash())
+    before, there = homes(old, range(60)), {"stays", "remains"}
+    for name in churn:
+        toggle(crowd, name)
+        if name in weights and any(one.id == name for one in crowd.present):
+            crowd.put(name, weight=weights[name])
+        now, here = homes(old, range(60)), {one.id for one in crowd.present}
+        for key, home in now.items():
+            assert home == before[key] or before[key] not in here or home not in there
+        before, there = now, here
+    assert homes(crowd.select(ConsistentHash()), range(60)) == before
+
+
+def test_few_keys_move_when_one_joins_and_all_come_back_with_a_restart() -> None:
+    """About their share; another term of the same id is the same home."""
+    crowd = Crowd(*(f"n{n}" for n in range(20)))
+    selection = crowd.select(ConsistentHash())
+    before = homes(selection)
+    shares = Counter(before.values())
+    assert len(shares) == 20
+    assert max(shares.values()) < 2 * 2000 / 20
+    crowd.put("new")
+    after = homes(selection)
+    moved = [key for key in before if before[key] != after[key]]
+    assert {after[key] for key in moved} == {"new"}
+    assert 2000 / 21 / 2 < len(moved) < 2000 / 21 * 2
+    crowd.leave("new")
+    assert homes(selection) == before
+    crowd.put("n3", term="another", liveness="stale")
+    assert "n3" not in homes(selection).values()
+    crowd.put("n3", liveness="up")
+    assert homes(selection) == before
+    crowd.put("n4", weight=2.0)
+    assert Counter(homes(selection).values())["n4"] > 1.4 * shares["n4"]
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 4), st.just("end"), st.sampled_from(NAMES)), max_size=120),
+    st.sampled_from([1.01, 1.25, 2.0]),
+)
+def test_nobody_has_more_than_the_bound_of_calls_under_way(steps: list[int | str], bound: float) -> None:
+    """Five hot keys, calls that begin and end, members who come and go: at each pick, by the paper's bound."""
+    crowd = Crowd(*NAMES[:3])
+    crowd.put("n0", weight=3.0)
+    policy = ConsistentHash(bound=bound)
+    selection = crowd.select(policy)
+    under_way = []
+    for step in steps:
+        if step == "end":
+            if under_way:
+                under_way.pop(0).succeeded()
+        elif isinstance(step, str):
+            toggle(crowd, step)
+        elif crowd.present:
+            picked = selection.pick(f"hot-{step}")
+            under_way.append(selection.begun(picked))
+            members = selection.members
+            total = sum(one.calls.outstanding for one in members)
+            whole = sum(one.weight for one in members)
+            assert picked.calls.outstanding <= math.ceil(bound * total * picked.weight / whole)
+            assert policy._load == total
+    for call in under_way:
+        call.failed()
+    selection.pick("x") if crowd.present else None
+    assert policy._loads == {}
+
+
+def test_a_hot_key_spills_to_the_next_and_comes_home() -> None:
+    """With everybody idle, its calls fill its home up to the bound; when they ended it is at home again."""
+    crowd = Crowd("a", "b", "c", "d")
+    selection = crowd.select(ConsistentHash())
+    home = selection.pick("hot")
+    calls = [selection.begun(selection.pick("hot")) for _ in range(40)]
+    assert [one.calls.outstanding <= 13 for one in selection.members] == [True] * 4
+    assert home.calls.outstanding >= 12
+    assert ids(selection.ordered("hot"))[0] == selection.pick("hot").instance.id
+    for call in calls:
+        call.succeeded()
+    assert selection.pick("hot") is home
+    assert ids(selection.ordered("hot"))[0] == home.instance.id
+
+
+def test_a_key_is_text_or_bytes_and_not_nothing() -> None:
+    """The same bytes are the same key. Settings that make no sense are refused."""
+    crowd = Crowd(*NAMES)
+    selection = crowd.select(ConsistentHash())
+    assert selection.pick("käse") is selection.pick("käse".encode())
+    for choose in (selection.pick, selection.ordered):
+        with pytest.raises(InvalidValue, match="key"):
+            choose()
+    for given_ in ({"points": 0}, {"bound": 1.0}):
+        with pytest.raises(InvalidValue, match=next(iter(given_))):
+            ConsistentHash(**given_)  # type: ignore[arg-type]
+
+
+def test_places_on_the_circle_are_the_same_for_ever() -> None:
+    """Another rule would move every key of every cache at an upgrade, and while it is under way disagree."""
+    crowd = Crowd(*NAMES)
+    told = "".join(homes(crowd.select(ConsistentHash()), range(40))[key][1] for key in range(40))
+    assert told == "3120241012465560514410133131267560747221"
+
+
+# ---- zones
+
+
+@pytest.mark.parametrize(("healthy", "stays"), [(100, 100), (72, 100), (71, 99), (50, 70), (25, 35), (1, 1), (0, 0)])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_part_that_is_missing_spills_over(healthy: int, stays: int, keyed: bool) -> None:
+    """Envoy's table for two priority levels of which the second is well; with keys the same ones each time."""
+    crowd = Crowd(*(f"near{n}" for n in range(100)), zone="here")
+    for n in range(100):
+        crowd.put(f"far{n}", zone="there")
+    for n in range(healthy, 100):
+        crowd.put(f"near{n}", liveness="stale")
+    selection = crowd.select(ZonePreferring("here", ConsistentHash if keyed else RoundRobin))
+    told = [selection.pick(f"key-{n}" if keyed else None).instance for n in range(1000)]
+    assert sum(one.zone == "here" for one in told) == pytest.approx(10 * stays, abs=40 if keyed else 6)
+    if keyed:
+        assert [selection.pick(f"key-{n}").instance for n in range(1000)] == told
+
+
+def test_all_go_where_somebody_is_and_order_follows_the_zone() -> None:
+    """Nobody near: everybody far. Then back. Near ones come first in the list."""
+    crowd = Crowd("far", zone="there")
+    selection = crowd.select(ZonePreferring("here"))
+    assert picks(selection, 3) == ["far"] * 3
+    crowd.put("near", zone="here")
+    assert picks(selection, 3) == ["near"] * 3
+    assert ids(selection.ordered()) == ["near", "far"]
+    crowd.leave("far")
+    assert picks(selection, 2) == ["near"] * 2
+    for make in (lambda: ZonePreferring(""), lambda: ZonePreferring("x", factor=0), lambda: ZonePreferring("x", _same)):
+        with pytest.raises(InvalidValue):
+            make()
+
+
+SHARED = RoundRobin()
+
+
+def _same() -> RoundRobin:
+    return SHARED
+
+
+# ---- all
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(weights=st.lists(st.floats(min_value=5e-324, max_value=1.7976931348623157e308), min_size=1, max_size=5))
+def test_any_weight_that_is_allowed_will_do(policy: str, weights: list[float]) -> None:
+    """From the least float to the largest: nothing overflows, and somebody is picked."""
+    crowd = Crowd()
+    selection = crowd.select(POLICIES[policy]())
+    for n, weight in enumerate(weights):
+        crowd.put(f"n{n}", weight=weight, zone="here" if n % 2 else "")
+        for key in range(5):
+            selection.begun(selection.pick(f"{key}"))
+        assert len(selection.ordered("key")) == n + 1
