@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from nats.js.api import StreamInfo
+
 from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable
 from adsum.events.following import follow
@@ -94,30 +96,31 @@ class Writer(Folding):
         checkpoint tells. A cluster's new leader may not have applied all it holds yet: a log that seems too short is
         looked at a few times before it is refused, and never on the word of a server that leads no majority.
         """
-        for _ in range(LOOKS - 1):
-            if await self._missing() is None:
+        looks = 0
+        while True:
+            info = await self._broker.stream_info(EVENTS)
+            missing = await self._missing(info)
+            if missing is None:
                 return
+            looks += 1
+            if looks == LOOKS:
+                break
             await asyncio.sleep(LOOK_AGAIN)
-        missing = await self._missing()
-        if missing is not None:
-            await self._believe(missing)
-            raise LogChanged(missing, _OTHER_LOG)
-
-    async def _believe(self, missing: str) -> None:
-        """Raise BrokerUnavailable if whoever told what is missing cannot know: see `alone`."""
-        info = await self._broker.stream_info(EVENTS)
-        if info is not None and alone(info):
+        if info is not None and alone(info):  # this answer: the next one may come from another server
             raise BrokerUnavailable(f"{missing}, says a server that leads no majority of the cluster and may not know")
+        raise LogChanged(missing, _OTHER_LOG)
 
-    async def _missing(self) -> str | None:
+    async def _missing(self, info: StreamInfo | None) -> str | None:
         """What the log lacks of what the catalog folded, None if nothing. Raises LogChanged for what is another."""
-        info = await self._broker.stream_info(EVENTS)
         at = self.checkpoint
         if info is None:
             return f"the log {EVENTS} is gone, the catalog stands at {at.sequence}"
         epoch = epoch_of_log(info)
         if epoch != at.epoch:
-            raise LogChanged(f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}", _OTHER_EPOCH)
+            what = f"the log is of epoch {epoch}, the catalog was folded from epoch {at.epoch}"
+            if alone(info):
+                return what
+            raise LogChanged(what, _OTHER_EPOCH)
         notes = notes_of(info)
         if at.sequence < notes.trimmed:
             if self.removed:

@@ -7,12 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+from nats.js.api import ClusterInfo, StreamInfo
+
 from adsum.events.broker import Broker
+from adsum.events.errors import BrokerUnavailable
+from adsum.events.ids import new_epoch
+from adsum.events.notes import Notes
 from adsum.events.streams import EVENTS, read_epoch
 from adsum.projector.catalog import Checkpoint
 from adsum.projector.fold import Batch
 from adsum.projector.sqlite import SQLiteCatalog
-from adsum.projector.writer import Writer
+from adsum.projector.writer import LOOKS, Writer
 from tests.daemons import Service
 from tests.making import key
 from tests.waiting import until
@@ -80,3 +86,36 @@ async def test_a_log_whose_last_sequences_hold_nothing_has_an_end_all_the_same(b
         assert await writer.log_end() == 1
         await asyncio.wait_for(writer.reached(await writer.log_end()), 10)
         await until(lambda: key("a") in writer.records)
+
+
+class AfterAnElection(Broker):
+    """A connection whose first answers about the log came from a server that leads no majority and lags behind."""
+
+    old: StreamInfo
+    left = LOOKS
+
+    async def stream_info(self, stream: str) -> StreamInfo | None:
+        self.left -= 1
+        return self.old if self.left >= 0 else await super().stream_info(stream)
+
+
+@pytest.mark.parametrize("lacks", ["its end", "its epoch"])
+async def test_the_word_of_a_server_that_may_not_know_is_not_taken_for_its_successors(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    """A leader is elected just after the last look: what was said before is not believed for that."""
+    monkeypatch.setattr("adsum.projector.writer.LOOK_AGAIN", 0.01)
+    old = await broker.stream_info(EVENTS)
+    assert old is not None
+    old.config.num_replicas, old.cluster = 3, ClusterInfo(leader=None)
+    if lacks == "its epoch":
+        old.config.metadata = Notes(epoch=new_epoch(())).metadata()
+    await Service(broker, key("a")).register()
+    lagging = AfterAnElection(broker.settings, "test", ping=2.0, keep_unsent=True)
+    lagging._client, lagging._js, lagging.old = broker._client, broker._js, old
+    async with writing(broker, HeldUp(tmp_path / "catalog.db")) as writer:
+        await writer.reached(1)
+        writer._broker = lagging
+        with pytest.raises(BrokerUnavailable, match="may not know"):
+            await writer.verify()
+        await writer.verify()
