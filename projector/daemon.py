@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -33,7 +35,7 @@ from .databases import open_catalog
 from .embedded import EmbeddedBroker
 from .errors import CatalogUnavailable, Refusal, first_error
 from .folder import daemon_id, data_folder
-from .leader import Leader
+from .leader import RESIGNED, Leader
 from .leading import Term
 from .projection import Projection
 from .sqlite import SQLiteCatalog
@@ -44,6 +46,8 @@ CONNECT_LIMIT = 10.0
 UNFIT_AFTER = 10.0
 """Seconds for which a catalog may refuse to take anything before its daemon gives the lease back."""
 
+PAUSES = 1.0, 10.0
+"""Seconds, at first and at most, before a daemon whose term of office failed may begin another."""
 HELD_TOLD = 20
 
 log = logging.getLogger("adsum.daemon")
@@ -113,6 +117,7 @@ class Daemon:
         self._beside = beside
         self._term: Term | None = None
         self._away = Outage(log, f"not fit to lead: catalog {catalog.name}", REMEDY)
+        self._again_at, self._pauses = -math.inf, backoff(*PAUSES)
         self.beats = BeatReader(broker, self._ticked)
         self.projection = Projection(broker, catalog, epoch, self.beats)
         self.leader = Leader(broker, home, self.beats, self)
@@ -134,10 +139,15 @@ class Daemon:
 
     def fit(self) -> bool:
         """Whether the catalog works."""
-        return self.projection.trouble < UNFIT_AFTER
+        return self.projection.refusal.lasted < UNFIT_AFTER
 
     async def ready(self) -> bool:
-        """Whether the fold stands at the log's end; a shared catalog, which only the leader folds, has to answer."""
+        """Whether the fold stands at the log's end; a shared catalog, which only the leader folds, has to answer.
+
+        That it takes writes too shows only once it is led on.
+        """
+        if time.monotonic() < self._again_at:
+            return False
         if not self._catalog.shared:
             writer = self.projection.writer
             return writer.checkpoint.sequence >= await writer.log_end()
@@ -146,7 +156,6 @@ class Daemon:
         except CatalogUnavailable as error:
             self._away.goes_on(error)
             return False
-        self._away.over()
         return True
 
     def report(self, tick: Tick) -> Tick:
@@ -171,6 +180,16 @@ class Daemon:
         self.projection.ticked()
         if self._term is not None:
             self._term.ticked()
+        if self._well_led():
+            self._again_at, self._pauses = -math.inf, backoff(*PAUSES)
+            self._away.over()
+
+    def _well_led(self) -> bool:
+        """Whether this daemon's term works, or another one leads without trouble."""
+        if self._term is not None:
+            return self._term.works
+        tick = self.beats.last_tick.tick if self.beats.last_tick is not None else None
+        return tick is not None and tick.leader not in (RESIGNED, self.leader.me) and not tick.troubles
 
     async def _revision(self) -> int:
         checkpoint = await self._catalog.checkpoint()
@@ -187,7 +206,9 @@ class Daemon:
                 await self._while_elected(self._term)
             finally:
                 self._term = None
-            if shared:  # what this term suffered is not the next one's trouble
+            if shared:  # what this term read is not the next one's; what its catalog did not take is told by `_away`
+                if self.projection.refusal.lasted:
+                    self._put_off(self.projection.refusal.reason, self.projection.refusal.lasted)
                 self.projection = Projection(self._broker, self._catalog, self._epoch, self.beats)
 
     async def _while_elected(self, term: Term) -> None:
@@ -207,7 +228,14 @@ class Daemon:
         if isinstance(reason, Refusal | StreamMissing) or not isinstance(reason, AdsumError):
             raise failure
         log.warning("leading no more: %s", reason)
+        self._put_off(reason if isinstance(reason, CatalogUnavailable) else "")
         self.leader.resign()
+
+    def _put_off(self, refusal: object, lasted: float = 0.0) -> None:
+        """A term failed: the next one is not begun at once, and what the catalog refused outlives it."""
+        self._again_at = time.monotonic() + next(self._pauses)
+        if refusal:
+            self._away.goes_on(refusal, lasted)
 
     def _verdict_connection(self) -> Broker:
         return Broker.open(self._settings, "adsumd verdicts", keep_unsent=False)

@@ -37,6 +37,7 @@ class Term:
         self._announcer = Announcer(broker, projection.catalog, projection.writer, epoch, leader.lease)
         self._open_verdicts, self._leader = open_verdicts, leader
         self._reaper: Reaper | None = None
+        self._caught_up = False
 
     def ticked(self) -> None:
         """A tick was read."""
@@ -48,6 +49,11 @@ class Term:
         """All that may fail in it for a while."""
         return self._announcer.outages
 
+    @property
+    def works(self) -> bool:
+        """Whether its catalog took all that the log had said when it began, and what was heard."""
+        return self._caught_up and self._projection.flushed
+
     async def run(self) -> None:
         """Lead: judge and announce once the fold has reached what is the log's end now."""
         projection = self._projection
@@ -57,6 +63,7 @@ class Term:
                     await projection.take_up()
                     tasks.create_task(projection.run(), name="projection")
                 await projection.writer.reached(await projection.writer.log_end())
+                self._caught_up = True
                 projection.listen(self._announcer.committed)
                 self._reaper = Reaper(
                     projection.writer, projection.beats, projection.guard, self._open_verdicts, self._leader

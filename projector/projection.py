@@ -37,13 +37,14 @@ log = logging.getLogger("adsum.projection")
 
 
 class Projection:
-    """Writer, observed clock, heard values and guard over one catalog."""
+    """Writer, observed clock, heard values and guard over one catalog. `flushed`: it was written down at least once."""
 
     def __init__(self, broker: Broker, catalog: Catalog, epoch: str, beats: BeatReader) -> None:
         self._broker, self.catalog, self.beats = broker, catalog, beats
         self.writer = Writer(broker, catalog, epoch, self._committed)
         self.guard = Guard()
         self.announced = 0
+        self.flushed = False
         self.outage = Outage(log, f"writing down heartbeats in {catalog.name}", REMEDY)
         self._generation = 0
         self._terms: dict[Key, str] = {}
@@ -51,9 +52,9 @@ class Projection:
         self._ticked = asyncio.Event()
 
     @property
-    def trouble(self) -> float:
-        """For how many seconds the catalog has not taken what it was given."""
-        return max(self.writer.outage.lasted, self.outage.lasted)
+    def refusal(self) -> Outage:
+        """What tells for how long the catalog has not taken what it was given, and why."""
+        return max(self.writer.outage, self.outage, key=lambda outage: outage.lasted)
 
     @property
     def outages(self) -> tuple[Outage, ...]:
@@ -136,6 +137,7 @@ class Projection:
                 if not heard:
                     break
             await self.catalog.tidy()
+            self.flushed = True
             self.outage.over()
         except CatalogUnavailable as error:
             self.beats.hearing.keep(heard, ended)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from adsum.events import subjects
@@ -56,6 +60,58 @@ async def test_a_database_that_is_away(
             postgres_server.start()
         assert await until(lambda: troubles(adsum), lambda seen: seen[0] == 0, seconds=40)
         assert "trouble" not in (await troubles(adsum))[1]
+
+
+@asynccontextmanager
+async def read_only(server: PostgresServer, dsn: str) -> AsyncIterator[None]:
+    """The database answers questions and takes no writes, like a standby after a failover."""
+    name = urlsplit(dsn).path[1:]
+    admin = await asyncpg.connect(server.dsn())
+    try:
+        await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+        yield
+        await admin.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+    finally:
+        await admin.close()
+
+
+async def lasting(adsum: Adsum) -> float:
+    """For how long, as `adsum status` tells, something has failed."""
+    status = await adsum("status", "--json")
+    return max((float(trouble["lasted"]) for trouble in status.json["troubles"]), default=0.0)
+
+
+async def test_a_database_that_takes_no_writes(
+    nats: EmbeddedBroker, tmp_path: Path, postgres_server: PostgresServer, postgres: str
+) -> None:
+    """Each term of office fails at its start, and the trouble is that of one long failure, not of many short ones."""
+    adsum = Adsum(nats.url)
+    async with AsyncExitStack() as stack:
+        async with read_only(postgres_server, postgres):
+            daemon = adsumd(tmp_path / "data", "--nats", nats.url, "--catalog", postgres)
+            await stack.enter_async_context(daemon)
+            await until(lambda: lasting(adsum), lambda seconds: seconds > 4, seconds=40)
+            assert REMEDY in (await troubles(adsum))[1]
+        assert await until(lambda: troubles(adsum), lambda seen: seen[0] == 0 and "trouble" not in seen[1], seconds=40)
+
+
+@pytest.mark.long
+async def test_a_database_that_takes_no_writes_any_more(
+    nats: EmbeddedBroker, tmp_path: Path, postgres_server: PostgresServer, postgres: str
+) -> None:
+    """Nothing is folded, and no new term of office hides it: from the alarm on every look says so, and why."""
+    adsum = Adsum(nats.url)
+    async with adsumd(tmp_path / "data", "--nats", nats.url, "--catalog", postgres) as daemon:
+        await until(lambda: adsum("status"), lambda status: status.code == 0, seconds=30)
+        async with read_only(postgres_server, postgres):
+            await until(lambda: said(daemon, "ERROR", REMEDY), seconds=60)
+            for _ in range(4):
+                code, told = await troubles(adsum)
+                assert (code, REMEDY in told) == (1, True), told
+            assert daemon.stderr.count("leading from tick") < 15  # each second it would be without a pause
+        assert await until(lambda: troubles(adsum), lambda seen: seen[0] == 0 and "trouble" not in seen[1], seconds=40)
 
 
 @pytest.mark.long
