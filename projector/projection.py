@@ -142,3 +142,6 @@ class Projection:
         except CatalogUnavailable as error:
             self.beats.hearing.keep(heard, ended)
             self.outage.goes_on(error)
+        except BaseException:  # cancelled in the middle: the flush at the end writes it down
+            self.beats.hearing.keep(heard, ended)
+            raise
