@@ -19,7 +19,7 @@ from adsum.events.outage import BROKER_REMEDY, Outage
 from adsum.events.reader import Message
 from adsum.events.streams import EVENTS, alone, epoch_of_log
 
-from .catalog import Catalog
+from .catalog import Catalog, Checkpoint
 from .errors import LogChanged
 from .fold import Batch, identify
 from .folding import Folding
@@ -131,8 +131,10 @@ class Writer(Folding):
             return None
         if info.state.last_seq < at.sequence:
             return f"the log ends at {info.state.last_seq}, the catalog stands at {at.sequence}"
-        if at.sequence == 0:
-            return None
+        return await self._missing_event(at) if at.sequence else None
+
+    async def _missing_event(self, at: Checkpoint) -> str | None:
+        """The same of the event at the checkpoint."""
         raw = await self._broker.message_at(EVENTS, at.sequence)
         if raw is None:
             return f"the log holds no event at {at.sequence}, where the catalog folded {at.event_id}"
