@@ -196,6 +196,7 @@ async def older_copy_under_a_living_cache(
     ):
         async with adsumd(tmp_path / "data", *options(server, dsn)) as daemon:
             await owner.registered(20)
+            assert await orders.loaded(20)
             await registered(bus, "kept", "left")
             await copy_store(server, copy)
             await bus.ready(20)
