@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple
 
@@ -58,11 +59,20 @@ class StreamReader:
     """An async context manager over one stream: everything from `start` on, in order, then whatever comes.
 
     `filters` are subjects; `start` the first sequence wanted (1: from the beginning, which for a stream of last
-    messages is the last of each subject). `behind` tells how many stored messages are still to be delivered.
+    messages is the last of each subject), or `stored_from` the time of the broker's clock from which on (seconds since
+    1970). `behind` tells how many stored messages are still to be delivered.
     """
 
-    def __init__(self, broker: Broker, stream: str, filters: Sequence[str] = (), start: int = 1) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        stream: str,
+        filters: Sequence[str] = (),
+        start: int = 1,
+        stored_from: float | None = None,
+    ) -> None:
         self._broker, self._stream, self._filters, self._start = broker, stream, list(filters), start
+        self._stored_from = datetime.fromtimestamp(stored_from, UTC) if stored_from is not None else None
         self._waiting: deque[Message | _Imported | str] = deque()
         self._imported = 0
         self._arrived = asyncio.Event()
@@ -189,11 +199,12 @@ class StreamReader:
             self._subscription = None
 
     def _config(self, inbox: str) -> ConsumerConfig:
-        first = self._start <= 1
+        policy = DeliverPolicy.BY_START_SEQUENCE if self._start > 1 else DeliverPolicy.ALL
         return ConsumerConfig(
             deliver_subject=inbox,
-            deliver_policy=DeliverPolicy.ALL if first else DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=None if first else self._start,
+            deliver_policy=policy if self._stored_from is None else DeliverPolicy.BY_START_TIME,
+            opt_start_seq=self._start if policy == DeliverPolicy.BY_START_SEQUENCE else None,
+            opt_start_time=self._stored_from,
             ack_policy=AckPolicy.NONE,
             filter_subjects=self._filters or None,
             flow_control=True,

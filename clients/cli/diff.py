@@ -12,7 +12,7 @@ from adsum.clients.history import History
 from adsum.events.codec import decode_event
 from adsum.events.lifecycle import Event
 from adsum.events.names import Key, check_label
-from adsum.events.questions import EventsAsked, Moment, Version, VersionsAsked
+from adsum.events.questions import MOST_ROWS, EventsAsked, Moment, Version, VersionsAsked
 
 from .comparing import changes, differences
 from .log import detail
@@ -215,7 +215,7 @@ class _Found(NamedTuple):
 async def _look(where: Where, first: Moment, second: Moment, service: str) -> _Found:
     async with asking(where) as history:
         comparison, bounds = None, (0, 0, "")
-        asked = VersionsAsked(namespace=where.namespace, service=service, since=first, until=second)
+        asked = VersionsAsked(namespace=where.namespace, service=service, since=first, until=second, limit=MOST_ROWS)
         async for page in history.pages(asked):
             if comparison is None:
                 comparison, bounds = Comparison(page.since), (page.since, page.until, page.epoch)
@@ -245,6 +245,7 @@ async def _deciding(
         namespace=namespace,
         service=service,
         types=DECIDING,
+        limit=MOST_ROWS,
         since=Moment(revision=since),
         until=Moment(revision=until),
     )

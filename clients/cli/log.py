@@ -29,6 +29,7 @@ from adsum.events.lifecycle import (
     Updated,
 )
 from adsum.events.names import Key, check_label
+from adsum.events.notes import notes_of
 from adsum.events.questions import EVENT_TYPES, Moment
 from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.streams import EVENTS, read_epoch
@@ -52,6 +53,8 @@ COLUMNS = (
     Column("AUTHOR", spare=True),
     Column("DETAIL"),
 )
+CLOCKS = 3600.0
+"""Seconds by which clocks of brokers may differ, at the very most."""
 UNREADABLE = "unreadable"
 TYPES = (*EVENT_TYPES, UNREADABLE)
 _STYLES = {
@@ -170,11 +173,12 @@ async def _log(where: Where, wanted: Wanted, follow: bool, as_json: bool) -> Non
     lines = None if as_json else Lines(COLUMNS)
     async with reading(where) as broker:
         await read_epoch(broker)
-        wanted, read = await _begin(broker, wanted)
+        wanted, read, stored_from = await _begin(broker, wanted)
         shown, noted = 0, False
         while True:
             try:
-                async with StreamReader(broker, EVENTS, [wanted.subject], start=read + 1) as reader:
+                reader = StreamReader(broker, EVENTS, [wanted.subject], read + 1, stored_from if not read else None)
+                async with reader:
                     while batch := await reader.to_end():
                         shown += _show(wanted, batch, lines)
                         read = batch[-1].sequence
@@ -190,20 +194,26 @@ async def _log(where: Where, wanted: Wanted, follow: bool, as_json: bool) -> Non
                 await _again(broker, where, follow)
 
 
-async def _begin(broker: Broker, wanted: Wanted) -> tuple[Wanted, int]:
-    """What is wanted, with "now" as the log's end of this moment; and after which sequence reading begins.
+async def _begin(broker: Broker, wanted: Wanted) -> tuple[Wanted, int, float | None]:
+    """What is wanted, with "now" as the log's end of this moment; after which sequence reading begins, or from which
+    time on.
 
-    Raises NotYet for a revision that is not in the log.
+    Nobody wants to wait for a long log if only its end is asked for; but what was imported bears other times than those
+    at which it was stored here. Raises NotYet for a revision that is not in the log.
     """
     if wanted.since is None and wanted.until is None:
-        return wanted, 0
+        return wanted, 0, None
     info = await broker.stream_info(EVENTS)
     end = info.state.last_seq if info is not None else 0
     for moment in (wanted.since, wanted.until):
         if moment is not None and (moment.revision or 0) > end:
             raise NotYet(f"revision {moment.revision} is in the future: the log ends at revision {end}")
     since, until = (Moment(revision=end) if one == Moment() else one for one in (wanted.since, wanted.until))
-    return wanted._replace(since=since, until=until), (since.revision or 0) if since is not None else 0
+    wanted = wanted._replace(since=since, until=until)
+    if since is None or info is None:
+        return wanted, 0, None
+    dated = since.time is not None and since.time > CLOCKS and not notes_of(info).imported
+    return wanted, since.revision or 0, since.time - CLOCKS if dated and since.time else None
 
 
 async def _nothing(broker: Broker, wanted: Wanted, follow: bool) -> str:

@@ -15,7 +15,7 @@ from adsum.clients.history import History
 from adsum.events.durations import format_duration
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, QuestionRefused
 from adsum.events.lifecycle import Author
-from adsum.events.questions import EventsAsked, Moment, Version
+from adsum.events.questions import MOST_ROWS, EventsAsked, Moment, Version
 from adsum.events.signals import Instance
 
 from .moments import local
@@ -24,9 +24,6 @@ from .output import brief, iso
 from .session import reading
 
 __all__ = ["Instant", "asking", "instance_of", "instant", "known", "percent", "span", "who"]
-
-PAGE = 5_000
-"""Names are short: as many to a page as an adsumd gives."""
 
 
 class Instant(NamedTuple):
@@ -69,7 +66,7 @@ async def instant(history: History, namespace: str, moment: Moment, revision: in
 
 async def known(history: History, namespace: str, until: Moment, service: str = "") -> AsyncIterator[tuple[str, str]]:
     """The service and the id of each instance that registered up to a moment, as far as that is kept."""
-    asked = EventsAsked(namespace=namespace, service=service, types=("registered",), until=until, limit=PAGE)
+    asked = EventsAsked(namespace=namespace, service=service, types=("registered",), until=until, limit=MOST_ROWS)
     async for logged in history.events(asked):
         yield logged.service, logged.id
 

@@ -10,7 +10,7 @@ import click
 
 from adsum.clients.history import History
 from adsum.events.names import check_label
-from adsum.events.questions import Moment, Page, Version, VersionsAsked
+from adsum.events.questions import MOST_ROWS, Moment, Page, Version, VersionsAsked
 
 from .moments import MOMENT, TIMES, Dated, check_order
 from .near import near
@@ -91,7 +91,7 @@ class _Found(NamedTuple):
 
 async def _look(where: Where, service: str, since: Moment, until: Moment) -> _Found:
     async with asking(where) as history:
-        asked = VersionsAsked(namespace=where.namespace, service=service, since=since, until=until)
+        asked = VersionsAsked(namespace=where.namespace, service=service, since=since, until=until, limit=MOST_ROWS)
         uptimes: Uptimes | None = None
         async for page in history.pages(asked):
             if uptimes is None:

@@ -10,7 +10,7 @@ import msgspec
 
 from adsum.clients.history import History
 from adsum.events.names import Key, check_label
-from adsum.events.questions import EventsAsked, Logged, Moment, Page, Version, VersionsAsked
+from adsum.events.questions import MOST_ROWS, EventsAsked, Logged, Moment, Page, Version, VersionsAsked
 
 from .moments import local
 from .near import near, near_ids
@@ -80,11 +80,11 @@ async def _look(where: Where, key: Key) -> _Asked:
         events: list[Logged] = []
         page: Page[Logged] | None = None
         if "…" not in key.id:
-            async for page in history.pages(EventsAsked(**key._asdict())):
+            async for page in history.pages(EventsAsked(**key._asdict(), limit=MOST_ROWS)):
                 events += page.items
         versions: list[Version] = []
         if page is not None:
-            asked = VersionsAsked(**key._asdict(), until=Moment(revision=page.until))
+            asked = VersionsAsked(**key._asdict(), until=Moment(revision=page.until), limit=MOST_ROWS)
             versions = [version async for version in history.versions(asked)] if page.until else []
         if page is None or not (events or versions):
             raise Failed(await _unknown(history, key))

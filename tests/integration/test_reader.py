@@ -67,6 +67,24 @@ async def test_everything_in_order_and_then_whatever_comes(broker: Broker) -> No
         assert reader.waiting == 0
 
 
+async def test_from_a_time_on(broker: Broker) -> None:
+    """With a filter too; from a time after the last one, whatever comes."""
+    await said(broker, 5, stream=EVENTS)
+    await asyncio.sleep(0.02)  # so that the times of the two halves differ, whatever they are rounded to
+    await said(broker, 5, first=5, stream=EVENTS)
+    async with StreamReader(broker, EVENTS) as reader:
+        times = [message.time for message in await all_of(reader)]
+    for stored_from, wanted in ((times[0] - 5, 0), ((times[4] + times[5]) / 2, 5)):
+        async with StreamReader(broker, EVENTS, stored_from=stored_from) as reader:
+            assert numbers(await all_of(reader)) == list(range(wanted, 10))
+    async with StreamReader(broker, EVENTS, [_subject(EVENTS, 1)], stored_from=times[0] - 5) as reader:
+        assert numbers(await all_of(reader)) == [1, 6]
+    async with StreamReader(broker, EVENTS, stored_from=times[9] + 0.001) as reader:
+        assert await all_of(reader) == []
+        await said(broker, 1, first=10, stream=EVENTS)
+        assert numbers(await reader.batch()) == [10]
+
+
 @pytest.mark.parametrize(("start", "wanted"), [(0, 10), (1, 10), (2, 9), (10, 1), (11, 0), (99, 0)])
 async def test_from_a_sequence_on(broker: Broker, start: int, wanted: int) -> None:
     await said(broker, 10)
