@@ -10,9 +10,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-__all__ = ["Node", "cluster"]
+from adsum.events.broker import Broker
+from adsum.events.errors import BrokerUnavailable
+from adsum.events.streams import EVENTS
+
+from .waiting import until
+
+__all__ = ["ELECTIONS", "Node", "cluster", "jetstream_answers"]
 
 SIZE = 3
+ELECTIONS = 60.0
+"""Seconds within which a cluster on a busy machine is whole again."""
 
 
 class Node:
@@ -70,6 +78,18 @@ async def cluster(folder: Path, *, advertise: bool = False) -> AsyncIterator[lis
     finally:
         for node in nodes:
             await node.stop(signal.SIGKILL)
+
+
+async def jetstream_answers(bus: Broker) -> None:
+    """Wait until the nodes have found each other and JetStream answers; adsumd itself waits for 10 s only."""
+
+    async def look() -> str:
+        try:
+            return "answers" if await bus.stream_info(EVENTS) is None else "has streams"
+        except BrokerUnavailable as error:
+            return str(error)
+
+    await until(look, lambda found: found == "answers", seconds=ELECTIONS)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import msgspec
-from nats.js.api import StreamInfo
+from nats.js.api import PeerInfo, StreamInfo
 
 from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable, LogUnfinished, StreamMismatch
@@ -29,6 +29,7 @@ __all__ = ["Report", "StreamState", "status"]
 STREAM_TITLES = ("STREAM", "MESSAGES", "BYTES", "LAST SEQUENCE")
 MOST_HELD = 20
 """A tick names no more services than that."""
+_COPY_REMEDY = "look at that server: without most of the copies nothing can be stored"
 NAMESPACE_TITLES = ("NAMESPACE", "SERVICES", "INSTANCES", "ROUTABLE", "STALE", "CRITICAL", "DRAINING")
 
 
@@ -98,13 +99,14 @@ async def _report(broker: Broker) -> Report:
     infos = {name: await broker.stream_info(name) for name in (EVENTS, BEATS, TOPOLOGY)}
     complete = None not in infos.values()
     lead, troubles = await leading(broker) if infos[BEATS] is not None else (None, [])
-    troubles += [trouble for info in infos.values() for trouble in _away(info)]
+    troubles += [trouble for name, info in infos.items() for trouble in _away(name, info)]
+    unheard = [problem for name, info in infos.items() for problem in _unheard(name, info)]
     events = infos[EVENTS]  # as it was before that tick, which is due to have folded it
     last = events.state.last_seq if events is not None else 0
     epoch, mismatch = _epoch(events)
     present = await snapshot(broker) if complete and epoch is not None else []
     missing = [f"stream {name} is missing" for name, info in infos.items() if info is None]
-    problems = [*missing, *mismatch, *_faults(lead, complete), *_lasting(troubles)]
+    problems = [*missing, *mismatch, *_faults(lead, complete), *_lasting(troubles), *unheard]
     return Report(
         working=not problems,
         problems=problems,
@@ -143,18 +145,26 @@ def _faults(lead: Lead | None, complete: bool) -> list[str]:
     return []
 
 
-def _away(info: StreamInfo | None) -> Iterable[Trouble]:
+def _missing_copies(info: StreamInfo | None) -> Iterable[PeerInfo]:
     """The copies of a stream that a cluster does not keep up now."""
     replicas = (info.cluster.replicas if info is not None and info.cluster is not None else None) or []
-    for peer in replicas:
-        if peer.offline or not peer.current:
+    return [peer for peer in replicas if peer.offline or not peer.current]
+
+
+def _away(name: str, info: StreamInfo | None) -> Iterable[Trouble]:
+    """Those that were heard of since the stream's leader was elected."""
+    for peer in _missing_copies(info):
+        if peer.active:
             reason = f"the copy on {peer.name} is {'away' if peer.offline else 'behind'}"
-            yield Trouble(
-                what=f"stream {info.config.name}" if info is not None else "",
-                reason=reason,
-                lasted=round((peer.active or 0) / 1e9, 1),
-                remedy="look at that server: without most of the copies nothing can be stored",
-            )
+            lasted = round(peer.active / 1e9, 1)
+            yield Trouble(what=f"stream {name}", reason=reason, lasted=lasted, remedy=_COPY_REMEDY)
+
+
+def _unheard(name: str, info: StreamInfo | None) -> Iterable[str]:
+    """Those that were not: nobody knows for how long they are away, so it may be long."""
+    for peer in _missing_copies(info):
+        if not peer.active:
+            yield f"stream {name}: the copy on {peer.name} is away since before its leader was elected; {_COPY_REMEDY}"
 
 
 def _lasting(troubles: Iterable[Trouble]) -> list[str]:

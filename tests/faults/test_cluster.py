@@ -18,7 +18,7 @@ from adsum.events.errors import BrokerUnavailable
 from adsum.events.log import Outrun
 from adsum.events.names import Key
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY
-from tests.cluster import Node, cluster
+from tests.cluster import ELECTIONS, Node, cluster, jetstream_answers
 from tests.daemons import Service, adsumd
 from tests.making import key
 from tests.observing import an_instance_dies, check_catalog, fleet, refold, verdicts_on
@@ -28,8 +28,6 @@ TTL = 15.0
 """The least that the README allows in a cluster."""
 EACH = 3
 """Instances that are connected to each node."""
-ELECTIONS = 60.0
-"""Seconds within which a cluster on a busy machine is whole again."""
 
 
 class Setting:
@@ -38,17 +36,6 @@ class Setting:
     def __init__(self, nodes: list[Node], bus: Broker) -> None:
         self.nodes, self.bus = nodes, bus
         self.acknowledged: list[str] = []
-
-    async def answers(self) -> None:
-        """Wait until the nodes have found each other and JetStream answers; adsumd itself waits for 10 s only."""
-
-        async def look() -> str:
-            try:
-                return "answers" if await self.bus.stream_info(EVENTS) is None else "has streams"
-            except BrokerUnavailable as error:
-                return str(error)
-
-        await until(look, lambda found: found == "answers", seconds=ELECTIONS)
 
     async def leader_of(self, stream: str) -> Node:
         """The node that leads a stream."""
@@ -176,7 +163,7 @@ async def test_row_05_a_cluster_in_trouble_loses_no_word_and_buries_nobody(
         stack.push_async_callback(bus.close)
         await bus.ready(10)
         setting = Setting(nodes, bus)
-        await setting.answers()
+        await jetstream_answers(bus)
         catalogs = [f"sqlite:///{tmp_path / name}.db" for name in ("one", "two")]
         daemons = [
             await stack.enter_async_context(

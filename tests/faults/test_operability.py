@@ -19,10 +19,11 @@ from adsum.events.streams import EVENTS
 from adsum.projector.catalog import REMEDY
 from adsum.projector.embedded import EmbeddedBroker
 from tests.cli.programs import Adsum
-from tests.cluster import cluster
+from tests.cluster import Node, cluster, jetstream_answers
 from tests.daemons import AdsumDaemon, Service, adsumd
 from tests.databases import PostgresServer, postgres, postgres_server
 from tests.making import key
+from tests.projector.test_daemon import connected
 from tests.servers import Server
 from tests.waiting import until
 
@@ -114,11 +115,21 @@ async def test_a_database_that_takes_no_writes_any_more(
         assert await until(lambda: troubles(adsum), lambda seen: seen[0] == 0 and "trouble" not in seen[1], seconds=40)
 
 
+@asynccontextmanager
+async def fresh_cluster(tmp_path: Path) -> AsyncIterator[tuple[list[Node], str]]:
+    """A cluster that is ready for its first adsumd, and its URL."""
+    async with cluster(tmp_path) as nodes:
+        urls = ",".join(node.url for node in nodes)
+        bus = await connected(urls)
+        await jetstream_answers(bus)
+        await bus.close()
+        yield nodes, urls
+
+
 @pytest.mark.long
 async def test_a_cluster_that_loses_servers(tmp_path: Path) -> None:
     """One of three away is trouble, two are a failure; both name what to look at, and both pass."""
-    async with cluster(tmp_path) as nodes:
-        urls = ",".join(node.url for node in nodes)
+    async with fresh_cluster(tmp_path) as (nodes, urls):
         adsum = Adsum(urls)
         async with adsumd(tmp_path / "data", "--nats", urls, "--replicas", "3") as daemon:
             await until(lambda: adsum("status"), lambda status: status.code == 0, seconds=40)
@@ -131,6 +142,25 @@ async def test_a_cluster_that_loses_servers(tmp_path: Path) -> None:
             await until(lambda: said(daemon, "ERROR", "look at the broker"), seconds=60)
             await nodes[0].start()
             await nodes[1].start()
+            await until(lambda: troubles(adsum), lambda seen: seen[0] == 0 and "trouble" not in seen[1], seconds=60)
+
+
+@pytest.mark.long
+async def test_a_server_that_its_successors_never_heard_of(tmp_path: Path) -> None:
+    """One of three is away when the others elect a new leader: that nobody knows for how long is a problem too."""
+    async with fresh_cluster(tmp_path) as (nodes, urls):
+        adsum = Adsum(urls)
+        async with adsumd(tmp_path / "data", "--nats", urls, "--replicas", "3"):
+            await until(lambda: adsum("status"), lambda status: status.code == 0, seconds=40)
+            await nodes[0].stop(signal.SIGKILL)
+            await until(lambda: troubles(adsum), lambda seen: "the copy on n0" in seen[1], seconds=60)
+            bus = await connected(nodes[1].url)
+            await bus.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{EVENTS}", b"")
+            await bus.close()
+            away = re.compile("^problem .*the copy on n0 is away since before its leader was elected; look at", re.M)
+            code, _ = await until(lambda: troubles(adsum), lambda seen: bool(away.search(seen[1])), seconds=60)
+            assert code == 1
+            await nodes[0].start()
             await until(lambda: troubles(adsum), lambda seen: seen[0] == 0 and "trouble" not in seen[1], seconds=60)
 
 
