@@ -26,10 +26,10 @@ from .shown import instance_fields, summary
 __all__ = ["Comparison", "Difference", "diff", "difference_fields", "told"]
 
 COLUMNS = (
+    Column("TIME", shorten=lambda time: f"{time[5:10]} {time[11:19]}", spare=True),
     Column("CHANGE", least=7),
     Column("SERVICE"),
     Column("ID", shorten=brief),
-    Column("TIME", shorten=lambda time: f"{time[5:10]} {time[11:19]}", spare=True),
     Column("REVISION", spare=True),
     Column("DETAIL"),
 )
@@ -182,7 +182,7 @@ def diff(where: Where, first: Moment, second: Moment, service: str | None, exit_
     Examples:
       adsum diff -2h now
       adsum diff "yesterday 14:00" "yesterday 15:00" orders
-      adsum diff @1200 @1300 --json | jq -r '.differences[] | "\\(.kind) \\(.service)/\\(.id) \\(.detail)"'
+      adsum diff @1200 @1300 --json | jq -r '.differences[] | "\\(.kind) \\(.id)"'
     """
     if service is not None:
         check_label("service", service)
@@ -272,10 +272,10 @@ def _show(found: _Found, of: str, namespace: str) -> None:
 def _rows(found: _Found) -> Iterator[list[Cell]]:
     for one in found.differences:
         yield [
+            Cell(local(one.time)),
             Cell(one.kind, _STYLES[one.kind]),
             Cell(one.key.service),
             Cell(one.key.id),
-            Cell(local(one.time)),
             Cell(f"@{one.revision}"),
             Cell(told(one, found.events)),
         ]

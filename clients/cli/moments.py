@@ -23,8 +23,8 @@ RULE = (
 )
 TIMES = """\b
 A TIME is one of:
-  2026-01-31T14:32       a local time; also with seconds (:05.123), with a zone
-                         (Z or +01:00), or with a space instead of the T
+  2026-01-31T14:32       a local time; also with seconds (:05.123), with a
+                         zone (Z or +01:00), or a space instead of the T
   14:32                  the same, today; yesterday 14:32
   2026-01-31, today      when that day began; also yesterday
   -2h, -90m, "-3d 4h"    that long ago by the clock of this machine

@@ -48,13 +48,15 @@ def uptime(where: Where, service: str | None, since: Moment, until: Moment, ever
     """What share of the time each instance of SERVICE, or of all services, was there and could be called.
 
     \b
-    ROUTABLE     share of COUNTED in which it could be called: up, not critical, serving
+    ROUTABLE     share of COUNTED in which it could be called
     PRESENT      share of COUNTED in which it was there, in whatever state
-    LEFT         how often it expired or was deregistered; a new start that took its id over is none
-    LONGEST GAP  the longest time in which it could not be called, also one that lasts
-    BETWEEN      mean time between departures: the time in which it was there, divided by LEFT
-    COUNTED      from --since, or from its first registration if that came later, to --until
-    (any)        the service: at least one instance could be called, or was there; it left when the last one did
+    LEFT         how often it expired or was deregistered (not: superseded)
+    LONGEST GAP  the longest time in which it could not be called
+    BETWEEN      mean time between departures: time present / LEFT
+    COUNTED      from --since, or its first registration if later, to --until
+    (any)        the service as a whole: at least one of its instances
+
+    A gap that lasts counts up to --until. A service left when the last of its instances did.
 
     With --json one document: since, until, services, each with its instances; all times in seconds, shares from 0 to 1.
 

@@ -61,7 +61,7 @@ def why(where: Where, service: str, id: str, as_json: bool) -> None:
     \b
     Examples:
       adsum why orders 0198c5b2-7c1e-7d3a-9b3f-2f6f6f1d9a10
-      adsum why orders web-1 --json | jq -r '.story[] | select(.evidence) | "\\(.time) silent \\(.evidence.silent)"'
+      adsum why orders web-1 --json | jq '.story[] | select(.evidence)'
     """
     check_label("service", service)
     if "…" not in id:  # as tables shorten it: no id, but one can be suggested

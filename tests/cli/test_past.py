@@ -171,8 +171,8 @@ async def test_a_service_that_broke(served: Adsum, line: Broker) -> None:
     assert text.code == 0, text.err
     title, names, *rows = text.out.splitlines()
     assert title.endswith("(@8): 2 left, 1 changed")
-    assert names.split() == ["CHANGE", "SERVICE", "ID", "TIME", "REVISION", "DETAIL"]
-    assert [row.split()[:3] for row in rows] == [["changed", "orders", "a"], ["left", "orders", "b"],
+    assert names.split() == ["TIME", "CHANGE", "SERVICE", "ID", "REVISION", "DETAIL"]
+    assert [row.split()[1:4] for row in rows] == [["changed", "orders", "a"], ["left", "orders", "b"],
                                                  ["left", "orders", "c"]]  # fmt: skip
     assert rows[0].endswith("a new life (the one before: superseded, its owner registered it anew); version 1 -> 2")
     assert rows[1].endswith("deregistered by an operator (ann@desk): wrong build")
