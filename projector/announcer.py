@@ -186,13 +186,13 @@ class Announcer:
         await self._learn_departures(due)
         beyond = any(is_ahead(self.mirror.of(key), self._epoch, checkpoint, UNKNOWN_END) for key in due)
         end = await self._writer.log_end() if beyond else checkpoint
-        told: dict[Key, Topology] = {}
+        told: dict[Key, tuple[Topology, dict[str, str]]] = {}
         for key in due:
             self._due.pop(key, None)
             if is_ahead(self.mirror.of(key), self._epoch, checkpoint, end):
                 self._ahead.add(key)  # to be looked at again once the fold has come further
             elif (news := self._news(key)) is not None:
-                told[key] = news
+                told[key] = news, self._headers(key, news)
         if told:
             await self._publish(told)
 
@@ -221,14 +221,16 @@ class Announcer:
 
     # ---- publishing
 
-    async def _publish(self, told: Mapping[Key, Topology]) -> None:
-        """Publish these together, then take each acknowledgement; what was not acknowledged is due again."""
+    async def _publish(self, told: Mapping[Key, tuple[Topology, dict[str, str]]]) -> None:
+        """Publish these together, each on the condition under which that was decided, then take each acknowledgement.
+
+        What was not acknowledged is due again.
+        """
         sent: list[tuple[Topology, asyncio.Future[int]]] = []
         passed("before announce")
         try:
-            for key, message in told.items():
+            for key, (message, headers) in told.items():
                 await self._lease.held()
-                headers = self._headers(key, message)
                 future = await self._broker.store_later(TOPOLOGY, subjects.topology(key), encode(message), headers)
                 sent.append((message, future))
             await asyncio.wait([future for _, future in sent], timeout=ACKNOWLEDGED_WITHIN)

@@ -1,0 +1,48 @@
+"""What an announcer had decided to tell, and what became true before it might."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from adsum.events import subjects
+from adsum.events.broker import Broker
+from adsum.events.codec import encode
+from adsum.events.streams import TOPOLOGY, read_epoch
+from adsum.projector.announcer import Announcer
+from adsum.projector.leader import Lease
+from adsum.projector.record import instance_of
+from adsum.projector.sqlite import SQLiteCatalog
+from adsum.projector.writer import Writer
+from tests.daemons import Service, topology
+from tests.making import key, record
+from tests.waiting import until
+
+
+async def test_what_was_told_while_it_waited_for_the_lease_is_not_replaced(broker: Broker, tmp_path: Path) -> None:
+    """It knows the newer message by then, but what it is about to say was decided before: so the broker refuses it."""
+    catalog, epoch, lease, a = SQLiteCatalog(tmp_path / "catalog.db"), await read_epoch(broker), Lease(), key("a")
+    await catalog.open()
+    writer = Writer(broker, catalog, epoch, lambda _: None)
+    await writer.load()
+    announcer = Announcer(broker, catalog, writer, epoch, lease)
+    writer._on_commit = announcer.committed
+    tasks = [asyncio.create_task(writer.run()), asyncio.create_task(announcer.run())]
+    try:
+        await Service(broker, a, ttl=300).register()
+        await writer.reached(1)
+        await until(lambda: not announcer._due and announcer._whole.is_set())  # decided, and waiting for the lease
+        tasks[0].cancel()  # from here on it lags behind the log
+        newer = instance_of(record(a, revision=2), epoch)
+        await Service(broker, key("b"), ttl=300).register()  # so that the log has this revision
+        await broker.store(TOPOLOGY, subjects.topology(a), encode(newer), {})
+        await until(lambda: announcer.mirror.of(a))
+        lease.renew(time.monotonic())
+        await until(announcer.complete.is_set)
+        assert await topology(broker, a) == newer
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await catalog.close()
