@@ -35,7 +35,8 @@ __all__ = ["Reaper", "verdict"]
 
 AT_ONCE = 64
 """Verdicts that are looked into at the same time."""
-LOOK_GOOD_FOR = TICK_INTERVAL / 2
+LOOK_GOOD_FOR = 2 * TICK_INTERVAL
+"""Seconds from asking on, as for a tick: whoever is near enough to the broker to lead is near enough to judge."""
 ACKNOWLEDGED_WITHIN = 2.0
 
 log = logging.getLogger("adsum.reaper")
@@ -140,6 +141,7 @@ class Reaper:
             if time.monotonic() - looked <= LOOK_GOOD_FOR:
                 await self._say(broker, suspicion)
                 return
+        log.warning("%s: no verdict, each look at its heartbeats took over %g s", record.key, LOOK_GOOD_FOR)
 
     async def _last_beat(self, broker: Broker, suspicion: Suspicion) -> int:
         record = suspicion.record
