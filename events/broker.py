@@ -55,6 +55,7 @@ class Broker:
         self._on_connect: list[Callable[[], None]] = []
         self._refusals: dict[str, str] = {}
         self._connecting: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._closing = False
         self._begun = False
         self._hopeless: BrokerRefused | None = None
@@ -272,9 +273,15 @@ class Broker:
     async def close(self) -> None:
         """End the connection. Idempotent, never raises, takes at most five seconds whatever the server does.
 
-        What was published is sent before, if the server takes it at once.
+        What was published is sent before, if the server takes it at once. It goes on behind if whoever waits is
+        cancelled meanwhile, or the connection would stay for good.
         """
-        self._closing = self._client.leaving = True
+        if self._ending is None:
+            self._closing = self._client.leaving = True
+            self._ending = asyncio.create_task(self._close(), name=f"{self.name}: close")
+        await asyncio.shield(self._ending)
+
+    async def _close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
             await _ended(self._connecting, 0.5)
@@ -334,6 +341,7 @@ class Broker:
         self.last_error = said
         if "permissions violation" in said.lower() and '"' in said:
             self._refusals[said.lower().split('"')[1]] = said
+            self._client.ask_again(said)
 
     def refusal(self, subject: str) -> str | None:
         """What the server said when it last refused a publish or a subscription to this subject; given once."""

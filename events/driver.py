@@ -10,6 +10,7 @@ import base64
 import json
 import logging
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg, StreamInfo
 
@@ -27,6 +29,10 @@ from .settings import BrokerSettings, check_servers, readable, tls_context
 from .wire import Parser, headers_of, text_of
 
 __all__ = ["Driver", "JetStream", "WrongLastSequence", "heeding_cancellation", "options", "sequence_of", "translated"]
+
+ASK_AGAIN_AFTER = 10.0
+"""Seconds after which a subscription that was refused is asked for once more."""
+_REFUSED_SUBSCRIPTION = re.compile(r'subscription to "([^"]+)"')
 
 # What reading an answer raises that is none of the broker's: whoever hears a request can answer it.
 ODD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -42,7 +48,7 @@ _REFUSALS = {10059: StreamMissing, 10071: WrongLastSequence, 10164: WrongLastSeq
 
 
 class Driver(Client):
-    """nats-py, but for seven things, most of which left a process deaf that believed itself connected.
+    """nats-py, but for eight things, most of which left a process deaf that believed itself connected.
 
     It closes for good when the server says an error to a connection that stands (its credentials expired or were taken
     back, too many connections): this one tries again, like after any other loss. The answer to a ping whose sender
@@ -52,7 +58,8 @@ class Driver(Client):
     attempt to reconnect fails in a way that the driver does not expect (a credentials file that is being written, a
     socket that uvloop has closed), the task of it ends without a word: here the next attempt follows. And whoever is
     connecting when it is closed may lose the cancellation (see `heeding_cancellation`) and connect after all, for good:
-    here nothing connects any more once it is `leaving`.
+    here nothing connects any more once it is `leaving`. And a subscription that the server takes back is never asked
+    for again.
     """
 
     def __init__(self) -> None:
@@ -109,6 +116,22 @@ class Driver(Client):
                 self._status = Client.RECONNECTING
                 await self._error_cb(error)
                 await asyncio.sleep(self.options["reconnect_time_wait"])
+
+    def ask_again(self, refusal: str) -> None:
+        """Subscribe once more, in a while, to what the server refused: it does not tell when it would allow it again.
+
+        A server that reads other permissions takes subscriptions back from a connection that stands, for good.
+        """
+        refused = _REFUSED_SUBSCRIPTION.search(refusal.lower())
+        subject = refused[1] if refused else ""
+        for subscription in self._subs.values():
+            if subscription.subject.lower() == subject:
+                asyncio.get_running_loop().call_later(ASK_AGAIN_AFTER, self._subscribe_again, subscription)
+
+    def _subscribe_again(self, subscription: Subscription) -> None:
+        if self.is_connected and self._subs.get(subscription._id) is subscription:
+            asking = asyncio.ensure_future(self._send_subscribe(subscription))
+            asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
 
     def _heed_leaving(self) -> None:
         if self.leaving:

@@ -10,7 +10,7 @@ from adsum.events.outage import Outage
 
 from .announcer import Announcer
 from .leader import Leader
-from .marks import mark_round
+from .marks import MARK_INTERVAL, mark_round
 from .projection import Projection
 from .reaper import Reaper
 
@@ -79,6 +79,9 @@ class Term:
         while True:
             await self._announcer.complete.wait()
             await self._leader.lease.held()
+            if self._projection.writer.behind:  # what is announced is not what is in the log: it proves nothing
+                await asyncio.sleep(MARK_INTERVAL)
+                continue
             self._projection.announced = self._announcer.revision
             round += 1
             await mark_round(self._broker, self._announcer.mirror.announced, round)

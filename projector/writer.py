@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 
 from nats.js.api import StreamInfo
@@ -27,6 +28,8 @@ from .folding import Folding
 __all__ = ["Writer"]
 
 LOOKS, LOOK_AGAIN = 4, 1.0
+HANGS_AFTER = 2.0
+"""Seconds that the catalog may take for what was read before that counts as standing still."""
 _OTHER_EPOCH = (
     "If the log is right (it was imported, or given a new epoch), let the catalog be built anew from it: start adsumd "
     "with an empty database (--catalog). If the catalog is right, put the log's data back."
@@ -53,6 +56,13 @@ class Writer(Folding):
         self._broker, self._catalog = broker, catalog
         self.reading = Outage(log, "reading the log", BROKER_REMEDY)
         self._moved = asyncio.Event()
+        self._taking_since: float | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether it stands behind the log and may stay there: log or catalog fail, or the catalog does not answer."""
+        hangs = self._taking_since is not None and time.monotonic() - self._taking_since > HANGS_AFTER
+        return hangs or self.reading.lasted > 0 or self.outage.lasted > 0
 
     async def load(self) -> None:
         """Take up what the catalog holds. Raises LogChanged if it was folded from another log, CatalogUnavailable."""
@@ -75,7 +85,11 @@ class Writer(Folding):
     async def _read(self, messages: Sequence[Message]) -> None:
         if messages:
             await self._check_gaps(messages)
-            await self.take(messages)
+            self._taking_since = time.monotonic()
+            try:
+                await self.take(messages)
+            finally:
+                self._taking_since = None
 
     async def _check_gaps(self, messages: Sequence[Message]) -> None:
         """Raise LogChanged if what is missing between two messages was removed before it was folded."""
