@@ -7,6 +7,7 @@ is thrown away, and the pool makes another one, so the same catalog goes on when
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
@@ -22,7 +23,7 @@ from .catalog import FORGOTTEN_TOGETHER, Checkpoint, Heard, Held, Observations, 
 from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, Fenced, Refusal
 from .failpoints import passed
 from .fold import Batch
-from .migrations import due, load_migrations
+from .migrations import Migration, due, load_migrations
 from .queries import Question, load_queries
 from .record import Record
 from .rows import BatchRows, Row, moment, paused_gc, records_of, rows_of
@@ -37,6 +38,8 @@ __all__ = ["PostgresCatalog"]
 
 T = TypeVar("T")
 
+log = logging.getLogger("adsum.catalog")
+
 TIMEOUT = 30.0
 MAX_CONNECTIONS = 6
 CLOSE_LIMIT = 5.0
@@ -45,8 +48,14 @@ _MIGRATIONS = load_migrations("postgres")
 _MIGRATION_LOCK = 0x616473756D  # "adsum"
 # A daemon that is paused or cut off in the middle of a transaction must not keep its locks from its successor. A plan
 # is made for each call: one kept from when a table was empty would scan it once it has grown, until the next ANALYZE.
-_SETTINGS = "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL plan_cache_mode = force_custom_plan"
+# And a limit for statements that is the role's or the database's own would refuse the same large batch for ever.
+_SETTINGS = (
+    "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL plan_cache_mode = force_custom_plan; "
+    f"SET LOCAL statement_timeout = '{TIMEOUT:g}s'"
+)
 _BEGIN = f"BEGIN; {_SETTINGS}"
+# Of a catalog with years of history an index takes minutes, and whoever begins again after a limit never gets there.
+_BEGIN_MIGRATION = f"{_BEGIN}; SET LOCAL statement_timeout = 0"
 _BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_SETTINGS}"
 _REFUSED = ("22", "23", "54")  # SQLSTATE classes: data exception, integrity constraint, program limit exceeded
 _CLOSED_DOORS = ("0A", "28", "3D", "3F", "42")  # feature, authorization, database or schema name, access rule
@@ -78,8 +87,12 @@ class PostgresCatalog:
                     server_settings={"application_name": "adsumd"},
                     reset=_keep_as_it_is,
                 )
-                async with self._transaction(_BEGIN) as db:
-                    await _migrate(db, self.name)
+                async with self._transaction(_BEGIN_READ) as db:
+                    missing = await _missing(db, self.name)
+                if missing:
+                    log.info("the catalog %s: migrating to version %d", self.name, missing[-1].version)
+                    async with self._transaction(_BEGIN_MIGRATION, limited=False) as db:
+                        await _migrate(db, self.name)
         except BaseException:
             await self.close()
             raise
@@ -182,12 +195,12 @@ class PostgresCatalog:
                 return await work(db)
 
     @asynccontextmanager
-    async def _transaction(self, begin: str) -> AsyncIterator[Connection]:
+    async def _transaction(self, begin: str, limited: bool = True) -> AsyncIterator[Connection]:
         """A transaction within the limit of time, committed unless an error leaves the block."""
         pool = self._pool
         if pool is None:
             raise CatalogUnavailable(f"the catalog {self.name} is not open")
-        async with asyncio.timeout(self.timeout):
+        async with asyncio.timeout(self.timeout if limited else None):
             connection = await pool.acquire()
             try:
                 await connection.execute(begin)
@@ -231,10 +244,14 @@ async def _keep_as_it_is(connection: object) -> None:
 
 
 async def _abandon(connection: Connection, error: BaseException) -> None:
-    """End a transaction that failed: politely if the server said why or we did, else with its connection."""
+    """End a transaction that failed: politely if the server said why or we did, else with its connection.
+
+    A server that takes no writes is left: it may be a standby by now, and the next connection finds its successor.
+    """
     rolled_back = False
     try:
-        if isinstance(error, asyncpg.PostgresError | AdsumError):
+        read_only = isinstance(error, asyncpg.ReadOnlySQLTransactionError)
+        if isinstance(error, asyncpg.PostgresError | AdsumError) and not read_only:
             with suppress(
                 asyncpg.PostgresError, asyncpg.InterfaceError, OSError
             ):  # the first error tells what happened
@@ -246,11 +263,16 @@ async def _abandon(connection: Connection, error: BaseException) -> None:
                 connection.terminate()
 
 
+async def _missing(db: Connection, name: str) -> list[Migration]:
+    """The migrations that the database lacks. Raises CatalogTooNew."""
+    version = await db.fetchval(_SQL.schema_version) if await db.fetchval(_SQL.has_schema) else 0
+    return due(_MIGRATIONS, version, name)
+
+
 async def _migrate(db: Connection, name: str) -> None:
     """Bring the database to this program's schema. Daemons that start at once wait for one another."""
     await db.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
-    version = await db.fetchval(_SQL.schema_version) if await db.fetchval(_SQL.has_schema) else 0
-    for migration in due(_MIGRATIONS, version, name):
+    for migration in await _missing(db, name):
         await db.execute(migration.sql)
         await db.execute(_SQL.record_migration, migration.version, migration.name)
 
