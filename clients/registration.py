@@ -16,7 +16,7 @@ from nats.aio.subscription import Subscription
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.description import MAX_METADATA, Description, Endpoint, check_host, describe
-from adsum.events.errors import BrokerUnavailable, InvalidValue
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue
 from adsum.events.lifecycle import Author, Health, Mode
 from adsum.events.names import Key, check_text
 from adsum.events.signals import Instance
@@ -278,7 +278,11 @@ class Registration:
         if host is None:
             raise BrokerUnavailable("the broker has not told which address this process has; give a host")
         first, *others = wanted.description.endpoints
-        endpoints = (msgspec.structs.replace(first, host=check_host(host)), *others)
+        try:
+            endpoints = (msgspec.structs.replace(first, host=check_host(host)), *others)
+        except InvalidValue as error:  # the broker sees it at an address of this machine's own, as fe80::1%eth0
+            told = f"this process's address as the broker sees it is no use to others: {error}; give a host"
+            raise BrokerRefused(told) from None
         described = msgspec.structs.replace(wanted.description, endpoints=endpoints)
         return msgspec.structs.replace(wanted, description=described)
 

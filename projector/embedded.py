@@ -139,15 +139,19 @@ async def _launch(data: Path, host: str, port: int) -> tuple[asyncio.subprocess.
     except OSError as error:
         what = f"the folder of the embedded broker cannot be written: {error}"
         raise BrokerFailed(what, "Make room on its disk, and let this user write there.") from None
-    process = await asyncio.create_subprocess_exec(
-        _binary(),
-        "-c",
-        str(config),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        preexec_fn=die_with_parent(signal.SIGKILL),
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            _binary(),
+            "-c",
+            str(config),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+    except OSError as error:
+        what = f"nats-server cannot be started: {error}"
+        raise BrokerFailed(what, "Mend what it names: the file, or the limits of this process (`ulimit -a`).") from None
     try:
         return process, await _wait_for_ports(process, folder)
     except BaseException:

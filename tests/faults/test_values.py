@@ -14,7 +14,7 @@ from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import encode
 from adsum.events.description import Endpoint
-from adsum.events.errors import InvalidValue
+from adsum.events.errors import BrokerUnavailable, InvalidValue
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, HealthChanged
 from adsum.events.streams import EVENTS, TOPOLOGY, read_epoch
@@ -130,3 +130,18 @@ async def test_row_22_a_later_projector_is_understood_by_the_caches_of_today(
             await until(lambda: {one.id for one in orders.instances()}, {"b", "c"}.__eq__)
             await until(lambda: orders.age, lambda age: age < 0.2)
             assert orders.state == "live"
+
+
+async def test_an_address_that_means_nothing_to_others_is_told_and_ends_nobody(
+    broker: Broker, nats: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that was not given is where the broker sees the process. At a link-local address the service runs on all
+    the same, is told what to do, and registers once it is seen elsewhere."""
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(Broker, "local_host", "fe80::1%eth0")
+        async with connect(nats.url) as registry, registry.register("orders", port=8080, wait=0) as me:
+            with pytest.raises(BrokerUnavailable, match=r"no use to others: host 'fe80::1%eth0'"):
+                await me.registered(1)
+            elsewhere.undo()
+            await me.registered(20)
+            assert me.description.endpoints[0].host == "127.0.0.1"
