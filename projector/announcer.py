@@ -25,6 +25,7 @@ from adsum.events.signals import Departed, Instance, Topology
 from adsum.events.streams import TOMBSTONE_TTL, TOPOLOGY
 
 from .catalog import Catalog
+from .errors import CatalogUnavailable
 from .failpoints import passed
 from .fold import Batch
 from .leader import Lease
@@ -66,7 +67,7 @@ def is_ahead(stored: Stored | None, epoch: str, checkpoint: int, end: int) -> bo
 class Announcer:
     """Announces for as long as it runs; only the leader runs it.
 
-    `complete` is set while all is announced that is known to be due; then everything up to `revision` was told.
+    `complete` is set once everything up to `revision` was told, and until the stream has to be read anew.
     """
 
     def __init__(self, broker: Broker, catalog: Catalog, writer: Writer, epoch: str, lease: Lease) -> None:
@@ -171,7 +172,7 @@ class Announcer:
             checkpoint = self._writer.checkpoint.sequence
             try:
                 await self._announce_due(checkpoint)
-            except (BrokerUnavailable, BrokerRefused) as error:
+            except (BrokerUnavailable, BrokerRefused, CatalogUnavailable) as error:
                 self._outage.goes_on(error)
                 await asyncio.sleep(next(self._delays))
                 continue

@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -206,7 +207,8 @@ def _takes_writes(folder: Path) -> bool:
     except OSError:
         return False
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink()
     return True
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import encode
+from adsum.events.signals import Departed
 from adsum.events.streams import TOPOLOGY, read_epoch
 from adsum.projector.announcer import Announcer
 from adsum.projector.leader import Lease
@@ -45,4 +46,25 @@ async def test_what_was_told_while_it_waited_for_the_lease_is_not_replaced(broke
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await catalog.close()
+
+
+async def test_a_catalog_that_is_away_is_waited_for(broker: Broker, tmp_path: Path) -> None:
+    """How somebody left whom only the topology knows is asked of the catalog, again and again until it answers."""
+    catalog, epoch, lease, stray = SQLiteCatalog(tmp_path / "catalog.db"), await read_epoch(broker), Lease(), key("a")
+    await catalog.open()
+    writer = Writer(broker, catalog, epoch, lambda _: None)
+    await writer.load()
+    await broker.store(TOPOLOGY, subjects.topology(stray), encode(instance_of(record(stray, revision=0), epoch)), {})
+    await catalog.close()
+    announcer = Announcer(broker, catalog, writer, epoch, lease)
+    running = asyncio.create_task(announcer.run())
+    try:
+        await until(lambda: [outage.reason for outage in announcer.outages if "not open" in outage.reason])
+        await catalog.open()
+        lease.renew(time.monotonic())
+        await until(lambda: topology(broker, stray), lambda told: isinstance(told, Departed))
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         await catalog.close()
