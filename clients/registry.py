@@ -14,6 +14,7 @@ from adsum.events.description import DEFAULT_HEARTBEAT, DEFAULT_TTL, Endpoint, d
 from adsum.events.errors import InvalidValue
 from adsum.events.ids import new_id
 from adsum.events.names import Key, check_capability, check_label, check_text
+from adsum.events.signals import Instance
 
 from .choosing import Outliers
 from .directory import Directory
@@ -21,6 +22,7 @@ from .history import History
 from .loading import Loading
 from .marks import Marks
 from .registration import Registration
+from .reporting import Reporting
 
 __all__ = ["Registry", "connect"]
 
@@ -59,7 +61,7 @@ class Registry:
         self.outliers = Outliers()
         """What this process's calls told of the endpoints it called, shared by all selections."""
         self._settings, self._name, self._ping = settings, name, ping
-        self._parts: tuple[Broker, Marks, Loading] | None = None
+        self._parts: tuple[Broker, Marks, Loading, Reporting] | None = None
         self._stack = AsyncExitStack()
 
     @property
@@ -114,7 +116,7 @@ class Registry:
         key = Key(
             self.namespace, check_label("service", service), check_label("instance id", new_id() if id is None else id)
         )
-        broker, marks, _ = self._entered()
+        broker, marks, *_ = self._entered()
         open_host = endpoints is None and host is None
         return Registration(broker, marks, key, described, open_host=open_host, given=id is not None, wait=wait)
 
@@ -138,7 +140,7 @@ class Registry:
             check_capability(capability)
         if poll_interval <= 0:
             raise InvalidValue("poll_interval", poll_interval, "must be a positive number of seconds")
-        broker, marks, loading = self._entered()
+        broker, marks, loading, _ = self._entered()
         return Directory(
             broker,
             marks,
@@ -151,6 +153,15 @@ class Registry:
             outliers=self.outliers,
         )
 
+    async def report(self, instance: Instance, *, endpoint: str = "", reason: str = "", ago: float = 0.0) -> bool:
+        """Say that a call could not reach `instance`, `ago` seconds before, at its `endpoint` (a name; "": the first).
+
+        adsumd then looks for itself; what a caller says decides nothing. Only for what shows that nobody is there or
+        nobody answers (refused, no route, timed out), not for an answer that is an error. Whether it was sent: it is
+        not while the broker is away, nor again within five seconds. Raises InvalidValue.
+        """
+        return await self._entered()[3].report(instance, endpoint, reason, ago)
+
     def history(self, *, timeout: float = 10.0) -> History:
         """What happened, asked of an adsumd: `async for event in registry.history().events(EventsAsked(…))`.
 
@@ -158,7 +169,7 @@ class Registry:
         """
         return History(self.broker, timeout)
 
-    def _entered(self) -> tuple[Broker, Marks, Loading]:
+    def _entered(self) -> tuple[Broker, Marks, Loading, Reporting]:
         if self._parts is None:
             raise RuntimeError("enter the registry first: async with connect(…) as registry")
         return self._parts
@@ -168,7 +179,7 @@ class Registry:
             raise RuntimeError("a registry is entered once; connect again for another one")
         broker = Broker.open(self._settings, self._name, ping=self._ping)
         self._stack.push_async_callback(broker.close)
-        self._parts = broker, Marks(broker, self.namespace), Loading(broker)
+        self._parts = broker, Marks(broker, self.namespace), Loading(broker), Reporting(broker)
         return self
 
     async def __aexit__(

@@ -12,12 +12,13 @@ import msgspec
 
 from .errors import Undecodable
 from .lifecycle import Event
-from .signals import Heartbeat, NamespaceMark, ServiceMark, Tick, Topology
+from .signals import Heartbeat, NamespaceMark, Report, ServiceMark, Tick, Topology
 
 __all__ = [
     "decode_event",
     "decode_heartbeat",
     "decode_namespace_mark",
+    "decode_report",
     "decode_service_mark",
     "decode_tick",
     "decode_topology",
@@ -31,12 +32,13 @@ _encoder = msgspec.json.Encoder()
 _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 _topology: msgspec.json.Decoder[Topology] = msgspec.json.Decoder(Topology)
 _heartbeats = msgspec.json.Decoder(Heartbeat)
+_reports = msgspec.json.Decoder(Report)
 _ticks = msgspec.json.Decoder(Tick)
 _service_marks = msgspec.json.Decoder(ServiceMark)
 _namespace_marks = msgspec.json.Decoder(NamespaceMark)
 
 
-def encode(message: Event | Topology | Heartbeat | Tick | ServiceMark | NamespaceMark) -> bytes:
+def encode(message: Event | Topology | Heartbeat | Tick | ServiceMark | NamespaceMark | Report) -> bytes:
     """The bytes of a message as they go on the bus."""
     return _encoder.encode(message)
 
@@ -61,6 +63,11 @@ def decode_heartbeat(data: bytes) -> Heartbeat:
 def decode_tick(data: bytes) -> Tick:
     """A tick of the leader."""
     return _decode(_ticks, data)
+
+
+def decode_report(data: bytes) -> Report:
+    """A caller's report."""
+    return _decode(_reports, data)
 
 
 def decode_service_mark(data: bytes) -> ServiceMark:

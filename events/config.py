@@ -32,7 +32,7 @@ __all__ = ["DEFAULT_POLL_INTERVAL", "Config", "check_config", "load_config"]
 DEFAULT_POLL_INTERVAL = 60.0
 _KEYS: dict[str, tuple[str, ...]] = {
     "database": ("dsn",),
-    "discovery": ("dsn", "heartbeat_interval", "poll_interval", "ttl"),
+    "discovery": ("dsn", "heartbeat_interval", "poll_interval", "probes", "ttl"),
     "nats": BrokerSettings.__struct_fields__,
 }
 _DURATIONS = ("heartbeat_interval", "poll_interval", "ttl")
@@ -44,6 +44,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     dsn: str | None = None
     heartbeat_interval: float = DEFAULT_HEARTBEAT
     poll_interval: float = DEFAULT_POLL_INTERVAL
+    probes: bool = True
     ttl: float = DEFAULT_TTL
     nats: BrokerSettings | None = None
 
@@ -70,6 +71,7 @@ def check_config(tables: Mapping[str, object]) -> Config:
     dsns = [_text("dsn", section["dsn"]) for section in named if "dsn" in section]
     config = Config(
         dsn=dsns[0] if dsns else None,
+        probes=_switch("probes", discovery.get("probes", True)),
         nats=_nats(sections["nats"]) if "nats" in sections else None,
         **given,
     )
@@ -100,6 +102,12 @@ def _nats(table: Mapping[str, object]) -> BrokerSettings:
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidValue(key, value, "must be text")
+    return value
+
+
+def _switch(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidValue(key, value, "must be true or false")
     return value
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "check_host",
     "check_lease",
     "describe",
+    "health_path",
 ]
 
 DEFAULT_HEARTBEAT = 5.0
@@ -38,6 +39,7 @@ MAX_CAPABILITIES = 64
 MAX_ENDPOINTS = 16
 MAX_TEXT = 128
 
+_PATH = re.compile(r"/[!-~]*")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _PROTOCOL = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -70,6 +72,15 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ttl: float = DEFAULT_TTL
 
 
+def health_path(metadata: Mapping[str, str], endpoint: str) -> str:
+    """The path at which this endpoint says over HTTP how it is: its `health.<name of the endpoint>` in the metadata.
+
+    "" where none is declared, or none that can be asked for.
+    """
+    path = metadata.get(f"health.{endpoint}", "")
+    return path if _PATH.fullmatch(path) else ""
+
+
 def describe(
     endpoints: Iterable[Endpoint],
     *,
@@ -96,6 +107,11 @@ def describe(
     )
     if len(checked.capabilities) > MAX_CAPABILITIES:
         raise InvalidValue("capabilities", len(checked.capabilities), f"at most {MAX_CAPABILITIES} are allowed")
+    for endpoint in checked.endpoints:
+        name = f"health.{endpoint.name}"
+        if name in checked.metadata and not health_path(checked.metadata, endpoint.name):
+            rule = "must be the path of an HTTP request, beginning with '/' and without spaces"
+            raise InvalidValue(f"metadata {name!r}", checked.metadata[name], rule, "/health")
     check_lease(checked.heartbeat, checked.ttl)
     return checked
 

@@ -22,6 +22,7 @@ __all__ = [
     "Lapsed",
     "Mode",
     "ModeChanged",
+    "Probed",
     "Registered",
     "Resumed",
     "Silence",
@@ -33,7 +34,7 @@ Mode: TypeAlias = Literal["serving", "draining", "maintenance"]
 
 
 class Author(msgspec.Struct, frozen=True, gc=False):
-    """Who said it: `kind` is "owner" (the instance itself), "operator" (a person or a tool) or "reaper"."""
+    """Who said it: `kind` is "owner" (the instance itself), "operator" (a person or a tool), "reaper" or "prober"."""
 
     kind: str
     name: str = ""
@@ -46,6 +47,20 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     counter: int
     silent: float
     ttl: float
+
+
+class Probed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A prober's evidence: what it tried at the endpoint of this name, what it found, how many callers had reported it.
+
+    `health` and `reason` are what stood before its `critical`; they come back when it takes that back.
+    """
+
+    endpoint: str
+    tried: str
+    found: str
+    callers: int = 0
+    health: Health = "passing"
+    reason: str = ""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -69,10 +84,11 @@ class Updated(_Event, frozen=True, kw_only=True, tag="updated"):
 
 
 class HealthChanged(_Event, frozen=True, kw_only=True, tag="health-changed"):
-    """What the instance says of its own health, or what a check found."""
+    """What the instance says of its own health, or what a prober found, with its evidence."""
 
     health: Health
     reason: str = ""
+    evidence: Probed | None = None
 
 
 class ModeChanged(_Event, frozen=True, kw_only=True, tag="mode-changed"):

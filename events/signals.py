@@ -16,6 +16,7 @@ __all__ = [
     "Instance",
     "Liveness",
     "NamespaceMark",
+    "Report",
     "ServiceMark",
     "Tick",
     "Topology",
@@ -40,12 +41,27 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A caller, the process `by`, found an endpoint of the instance in the subject unreachable, `ago` seconds before.
+
+    `term`: the life that it meant to call; `reason`: what failed. It proves nothing: it has the endpoint probed.
+    """
+
+    by: str
+    term: str
+    endpoint: str
+    reason: str = ""
+    ago: float = 0.0
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """The leader's lease, renewed about once a second, and what it last knew of itself.
 
     `revision` is the log sequence up to which it folded, `announced` up to which it told; `held` names services
     ("namespace/service") whose mass expiry its guard holds back, at most the first 20. `rejected` counts what was set
-    aside of the log; `troubles` are those that last, also of the daemon that gives the lease back.
+    aside of the log; `troubles` are those that last, also of the daemon that gives the lease back. `reports` and
+    `probes` count what it was told of peers that cannot be reached, and how often it looked, since it began to lead;
+    `unreachable` how many are critical by that now.
     """
 
     leader: str
@@ -55,6 +71,9 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[str, ...] = ()
     rejected: int = 0
     troubles: tuple[Trouble, ...] = ()
+    reports: int = 0
+    probes: int = 0
+    unreachable: int = 0
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="present", gc=False):

@@ -6,6 +6,7 @@
     adsum.v1.<namespace>.change.<service>.<instance>       the same, republished by the broker once stored
     adsum.v1.<namespace>.mark                              ends a round of marks
     adsum.v1.<namespace>.mark.<service>                    what a complete cache of the service holds
+    adsum.v1.<namespace>.report.<service>.<instance>       a caller could not reach it
     adsum.v1.<namespace>.ask.<endpoint>                    a question about the past (see questions)
     adsum.tick                                             the leader's tick
 
@@ -22,6 +23,7 @@ from .names import Key
 __all__ = [
     "ALL_BEATS",
     "ALL_EVENTS",
+    "ALL_REPORTS",
     "ALL_TOPOLOGY",
     "REPUBLISH_FROM",
     "REPUBLISH_TO",
@@ -37,6 +39,7 @@ __all__ = [
     "key_of",
     "namespace_mark",
     "namespace_of_ask",
+    "report",
     "service_mark",
     "service_of_mark",
     "topologies",
@@ -44,11 +47,12 @@ __all__ = [
 ]
 
 _ROOT = "adsum.v1"
-_TOKENS = {"event": 6, "beat": 7, "topology": 6, "change": 6}
+_TOKENS = {"event": 6, "beat": 7, "topology": 6, "change": 6, "report": 6}
 _EVERY_NAMESPACE = "_all"
 TICK = "adsum.tick"
 ALL_EVENTS = f"{_ROOT}.*.event.*.*"
 ALL_BEATS = f"{_ROOT}.*.beat.*.*.*"
+ALL_REPORTS = f"{_ROOT}.*.report.*.*"
 ALL_TOPOLOGY = f"{_ROOT}.*.topology.*.*"
 REPUBLISH_FROM = ALL_TOPOLOGY
 REPUBLISH_TO = f"{_ROOT}.{{{{wildcard(1)}}}}.change.{{{{wildcard(2)}}}}.{{{{wildcard(3)}}}}"
@@ -94,6 +98,11 @@ def changes(namespace: str = "*", service: str = "*") -> str:
     return f"{_ROOT}.{namespace}.change.{service}.*"
 
 
+def report(key: Key) -> str:
+    """Where callers say that they could not reach an instance."""
+    return f"{_ROOT}.{key.namespace}.report.{key.service}.{key.id}"
+
+
 def namespace_mark(namespace: str) -> str:
     """Where a round of marks ends."""
     return f"{_ROOT}.{namespace}.mark"
@@ -105,7 +114,7 @@ def service_mark(namespace: str, service: str = "*") -> str:
 
 
 def key_of(subject: str) -> Key:
-    """The instance that an event, beat, topology or change subject names. Raises Undecodable for any other subject."""
+    """The instance that an event, beat, topology, change or report subject names. Raises Undecodable for any other."""
     tokens = subject.split(".")
     if len(tokens) < 6 or tokens[0] != "adsum" or tokens[1] != "v1" or _TOKENS.get(tokens[3]) != len(tokens):
         raise Undecodable(f"subject {subject!r} names no instance")

@@ -14,12 +14,13 @@ from adsum.events.lifecycle import (
     HealthChanged,
     Lapsed,
     ModeChanged,
+    Probed,
     Registered,
     Resumed,
     Silence,
     Updated,
 )
-from adsum.events.signals import Departed, Heartbeat, Instance, NamespaceMark, ServiceMark, Tick, Trouble
+from adsum.events.signals import Departed, Heartbeat, Instance, NamespaceMark, Report, ServiceMark, Tick, Trouble
 
 TERM = "01970000-0000-7000-8000-000000000001"
 NEXT = "01970000-0000-7000-8000-000000000002"
@@ -42,6 +43,15 @@ DESCRIPTION = Description(
 OWNER = Author("owner", "adsum.clients")
 OPERATOR = Author("operator", "ops@example")
 REAPER = Author("reaper", "adsumd-1")
+PROBER = Author("prober", "adsumd-1")
+PROBED = Probed(
+    endpoint="admin",
+    tried="connect to [2001:db8::7]:9090",
+    found="connection refused",
+    callers=3,
+    health="warning",
+    reason="disk full",
+)
 SILENCE = Silence(counter=41, silent=15.25, ttl=15.0)
 
 
@@ -55,7 +65,9 @@ class Sample(NamedTuple):
 EVENTS = {
     "registered": Registered(id=TERM, term=TERM, by=OWNER, instance=DESCRIPTION, health="warning", mode="maintenance"),
     "updated": Updated(id=NEXT, term=TERM, by=OWNER, instance=DESCRIPTION),
-    "health-changed": HealthChanged(id=NEXT, term=TERM, by=OWNER, health="critical", reason="disk full"),
+    "health-changed-2": HealthChanged(
+        id=NEXT, term=TERM, by=PROBER, health="critical", reason="unreachable", evidence=PROBED
+    ),
     "mode-changed": ModeChanged(id=NEXT, term=TERM, by=OPERATOR, mode="draining", reason="new version"),
     "lapsed": Lapsed(id=NEXT, term=TERM, by=REAPER, evidence=SILENCE),
     "resumed": Resumed(id=NEXT, term=TERM, by=REAPER, evidence=SILENCE),
@@ -92,6 +104,34 @@ SAMPLES = {name: Sample(event, codec.decode_event) for name, event in EVENTS.ite
     "present": Sample(PRESENT, codec.decode_topology),
     "departed": Sample(DEPARTED, codec.decode_topology),
     "heartbeat": Sample(Heartbeat(42), codec.decode_heartbeat),
+    "report": Sample(
+        Report(by="web-1/4711", term=TERM, endpoint="admin", reason="connect timed out", ago=0.25), codec.decode_report
+    ),
+    "tick-3": Sample(
+        Tick(
+            leader="adsumd-1",
+            number=7,
+            revision=17,
+            announced=16,
+            held=("default/orders",),
+            rejected=3,
+            troubles=(TROUBLE,),
+            reports=11,
+            probes=5,
+            unreachable=2,
+        ),
+        codec.decode_tick,
+    ),
+    "service-mark": Sample(
+        ServiceMark(epoch=EPOCH, round=3, revision=17, count=2, digest="00000000000000000000000000000abc"),
+        codec.decode_service_mark,
+    ),
+    "namespace-mark": Sample(NamespaceMark(epoch=EPOCH, round=3, revision=17), codec.decode_namespace_mark),
+}
+EARLIER = {
+    "health-changed": Sample(
+        HealthChanged(id=NEXT, term=TERM, by=OWNER, health="critical", reason="disk full"), codec.decode_event
+    ),
     "tick-2": Sample(
         Tick(
             leader="adsumd-1",
@@ -104,13 +144,6 @@ SAMPLES = {name: Sample(event, codec.decode_event) for name, event in EVENTS.ite
         ),
         codec.decode_tick,
     ),
-    "service-mark": Sample(
-        ServiceMark(epoch=EPOCH, round=3, revision=17, count=2, digest="00000000000000000000000000000abc"),
-        codec.decode_service_mark,
-    ),
-    "namespace-mark": Sample(NamespaceMark(epoch=EPOCH, round=3, revision=17), codec.decode_namespace_mark),
-}
-EARLIER = {
     "tick": Sample(
         Tick(leader="adsumd-1", number=7, revision=17, announced=16, held=("default/orders",)), codec.decode_tick
     ),

@@ -19,6 +19,7 @@ from adsum.events.description import (
     Endpoint,
     check_host,
     describe,
+    health_path,
 )
 from adsum.events.errors import InvalidValue
 from adsum.events.streams import BEATS_MAX_AGE
@@ -211,6 +212,20 @@ def test_metadata_up_to_its_documented_size() -> None:
     assert "4096 bytes" in str(refused(lambda: described(metadata={"k": "x" * (MAX_METADATA - frame + 1)})))
     assert "4096 bytes" in str(refused(lambda: described(metadata={"k": "ü" * 2045})))
     assert "4096 bytes" in str(refused(lambda: described(metadata={f"k{number}": "x" for number in range(500)})))
+
+
+def test_a_health_path_is_declared_for_an_endpoint_by_its_name() -> None:
+    said = described(metadata={"health.main": "/healthz?full=1", "health.other": "no endpoint of mine"}).metadata
+    assert health_path(said, "main") == "/healthz?full=1"
+    assert health_path(said, "other") == health_path(said, "admin") == ""
+
+
+@pytest.mark.parametrize("path", ["healthz", "", "http://a/healthz", "/a b", "/a\r\nX: y", "/ü"])
+def test_a_health_path_is_one_of_a_request(path: str) -> None:
+    assert health_path({"health.main": path}, "main") == ""
+    if path.isprintable():
+        error = refused(lambda: described(metadata={"health.main": path}))
+        assert (error.field, error.suggestion) == ("metadata 'health.main'", "/health")
 
 
 @pytest.mark.parametrize(

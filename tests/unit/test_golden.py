@@ -78,6 +78,7 @@ def test_every_message_has_a_golden_file_and_every_file_is_read() -> None:
         *typing.get_args(lifecycle.Event),
         *typing.get_args(signals.Topology),
         signals.Heartbeat,
+        signals.Report,
         signals.Tick,
         signals.ServiceMark,
         signals.NamespaceMark,

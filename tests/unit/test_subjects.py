@@ -30,17 +30,18 @@ def test_the_subjects_are_the_documented_ones() -> None:
     assert subjects.change(KEY) == "adsum.v1.default.change.orders.a1"
     assert subjects.namespace_mark("default") == "adsum.v1.default.mark"
     assert subjects.service_mark("default", "orders") == "adsum.v1.default.mark.orders"
+    assert subjects.report(KEY) == "adsum.v1.default.report.orders.a1"
     assert subjects.ask("world", "default") == "adsum.v1.default.ask.world"
     assert subjects.TICK == "adsum.tick"
     documented = subjects.__doc__ or ""
-    for kind in ("event", "beat", "topology", "change", "mark", "ask"):
+    for kind in ("event", "beat", "topology", "change", "mark", "report", "ask"):
         assert f"adsum.v1.<namespace>.{kind}" in documented
 
 
 @given(KEYS, UUIDS_7)
 def test_what_was_built_is_taken_apart(key: Key, term: str) -> None:
     beat = subjects.beat(key, term)
-    for subject in (subjects.event(key), subjects.topology(key), subjects.change(key), beat):
+    for subject in (subjects.event(key), subjects.topology(key), subjects.change(key), subjects.report(key), beat):
         assert subjects.key_of(subject) == key
     assert subjects.beat_term(beat) == term
     assert subjects.service_of_mark(subjects.service_mark(key.namespace, key.service)) == key.service
@@ -53,6 +54,7 @@ def test_filters_take_their_own_and_no_other(key: Key, term: str) -> None:
         subjects.ALL_BEATS: subjects.beat(key, term),
         subjects.ALL_TOPOLOGY: subjects.topology(key),
         subjects.changes(): subjects.change(key),
+        subjects.ALL_REPORTS: subjects.report(key),
         subjects.service_mark("*"): subjects.service_mark(key.namespace, key.service),
         subjects.namespace_mark("*"): subjects.namespace_mark(key.namespace),
         subjects.asks("world"): subjects.ask("world", key.namespace),
@@ -82,7 +84,7 @@ def test_filters_by_namespace_service_and_instance() -> None:
         "adsum.tick",
         "adsum.v1.default.mark",
         "adsum.v1.default.mark.orders",
-        "adsum.v1.default.report.orders.a1",
+        "adsum.v1.default.rumour.orders.a1",
         "adsum.v1.default.event.orders",
         "adsum.v1.default.event.orders.a1.more",
         "adsum.v1.default.beat.orders.a1",
