@@ -41,6 +41,7 @@ __all__ = [
     "judge_behind",
     "next_event",
     "obey",
+    "overrules",
     "speaks_for",
     "standing_after",
 ]
@@ -236,3 +237,11 @@ def obey(wanted: Standing, said: Standing, found: Standing) -> Standing:
 def speaks_for(event: Event) -> bool:
     """Whether an operator set health or mode with this word."""
     return event.by.kind == "operator" and isinstance(event, HealthChanged | ModeChanged)
+
+
+def overrules(event: Event) -> bool:
+    """Whether a prober said this of its health, which is neither the owner's will nor an order to it.
+
+    It stands until the prober takes it back, the owner says something else of its health, or the life ends.
+    """
+    return event.by.kind == "prober" and isinstance(event, HealthChanged)

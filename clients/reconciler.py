@@ -43,6 +43,7 @@ from .life import (
     judge_behind,
     next_event,
     obey,
+    overrules,
     speaks_for,
     standing_after,
 )
@@ -96,6 +97,7 @@ class Reconciler:
         self._spoken = 0  # of the owner's own last word
         self._read_to = 0  # up to which every word of the life is known, and `_found` is what it comes to
         self._found = wanted
+        self._shown = wanted  # the same with what a prober found, as the projector tells it
         self._pending: tuple[Registered, int] | None = None
         self._begin_after: int | None = None if given else 0
         self._look_due, self._epoch_due, self._read_due = given, True, False
@@ -150,7 +152,7 @@ class Reconciler:
         self.notice.tell()
 
     def _differs(self, told: Instance) -> bool:
-        return self.said is not None and (told.health, told.mode) != (self.said.health, self.said.mode)
+        return self.said is not None and (told.health, told.mode) != (self._shown.health, self._shown.mode)
 
     async def run(self) -> None:
         """Until the life was ended by others, or `leave` was called and goodbye said as well as could be."""
@@ -284,7 +286,7 @@ class Reconciler:
         """Read all words since the last one known: an operator's, which the last one may hide, and the owner's own that
         were not acknowledged and are there. The life is read whole: what is only said once more counts for nothing."""
         assert self.said is not None  # only of a life that was begun is there anything to read
-        own, found, read_to = self.said, self._found, self._read_to
+        own, found, shown, read_to = self.said, self._found, self._shown, self._read_to
         counted = {self._life.current}
         async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], self._life.begun) as reader:
             while batch := await reader.to_end():
@@ -295,10 +297,11 @@ class Reconciler:
                         continue
                     counted.add(event.id)
                     if word.sequence > self._read_to:
-                        found = standing_after(found, event)
+                        shown = standing_after(shown, event)
+                        found = found if overrules(event) else standing_after(found, event)
                         own = standing_after(own, event) if event.by.kind == "owner" else own
         self.wanted = obey(self.wanted, own, found)
-        self.said = self._found = found
+        self.said, self._found, self._shown = found, found, shown
         self._read_to, self._read_due = max(read_to, self._read_to), False
 
     async def _begin(self, after: int) -> None:
@@ -324,7 +327,7 @@ class Reconciler:
     def _adopt(self, event: Registered, sequence: int) -> None:
         self._life = self._life.begun_at(event.term, sequence)
         self._pending, self._begin_after = None, None
-        self.said = self._found = begun_as(event)
+        self.said = self._found = self._shown = begun_as(event)
         self.term, self._after, self._spoken, self._read_to = event.term, sequence, sequence, sequence
         self._read_due = False
         log.info("%s: registered at revision %d, term %s", self.key, sequence, event.term)
@@ -344,6 +347,7 @@ class Reconciler:
         self.said = standing_after(self.said, event)
         if self._read_to == self._after:  # nobody spoke in between, or it would have been refused
             self._read_to, self._found = sequence, self.said
+        self._shown = standing_after(self._shown, event)
         self._after = self._spoken = sequence
 
     def _end(self, end: LifeEnded) -> None:

@@ -4,7 +4,7 @@ beats and ticks ── always
 leader ─────────── always: seeks, keeps and gives back the lease
 answering ──────── always: answers what is asked about the past
 projection ─────── always on a catalog of its own; while leading on a shared one
-announcer, reaper, marks ── while leading, once the fold has reached what was the log's end
+announcer, reaper, prober, marks ── while leading, once the fold has reached what was the log's end
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ log = logging.getLogger("adsum.daemon")
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `adsumd` was asked for. `nats` None: an embedded broker on `host`:`port`; `dsn` None: SQLite in `data`.
 
-    `new_epoch`: the log is another one than before; say so to all who knew it. `broker_only`: run only the embedded
-    broker, while something is done to the log that no adsumd may follow.
+    `probes`: look for oneself whether somebody is unreachable whom callers report. `new_epoch`: the log is another one
+    than before; say so to all who knew it. `broker_only`: run only the embedded broker, while something is done to the
+    log that no adsumd may follow.
     """
 
     data: Path
@@ -67,6 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     dsn: str | None = None
     new_epoch: bool = False
+    probes: bool = True
     broker_only: bool = False
 
 
@@ -91,7 +93,8 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         if options.new_epoch:
             epoch = await _begin_epoch(broker, catalog)
         home = daemon_id(folder)
-        daemon = Daemon(broker, catalog, epoch, home, settings, (embedded.outage,) if embedded is not None else ())
+        beside = (embedded.outage,) if embedded is not None else ()
+        daemon = Daemon(broker, catalog, epoch, home, settings, beside, probes=options.probes)
         async with asyncio.TaskGroup() as tasks:
             if embedded is not None:
                 tasks.create_task(embedded.keep(), name="embedded broker")
@@ -112,9 +115,11 @@ class Daemon:
         home: str,
         settings: BrokerSettings,
         beside: tuple[Outage, ...] = (),
+        *,
+        probes: bool = True,
     ) -> None:
         self._broker, self._catalog, self._epoch, self._settings = broker, catalog, epoch, settings
-        self._beside = beside
+        self._beside, self._probes = beside, probes
         self._term: Term | None = None
         self._away = Outage(log, f"not fit to lead: catalog {catalog.name}", REMEDY)
         self._again_at, self._pauses = -math.inf, backoff(*PAUSES)
@@ -161,8 +166,9 @@ class Daemon:
     def report(self, tick: Tick) -> Tick:
         """The tick with what this daemon knows of itself."""
         held = sorted("/".join(service) for service in self.projection.guard.holding)
+        told = self._term.report(tick) if self._term is not None else tick
         return msgspec.structs.replace(
-            tick,
+            told,
             revision=self.projection.writer.checkpoint.sequence,
             announced=self.projection.announced,
             held=tuple(held[:HELD_TOLD]),
@@ -200,7 +206,13 @@ class Daemon:
             await self.leader.elected.wait()
             shared = self._catalog.shared
             self._term = Term(
-                self._broker, self.projection, self._epoch, self.leader, self._verdict_connection, take_up=shared
+                self._broker,
+                self.projection,
+                self._epoch,
+                self.leader,
+                self._verdict_connection,
+                take_up=shared,
+                probes=self._probes,
             )
             try:
                 await self._while_elected(self._term)

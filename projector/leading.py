@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from adsum.events.broker import Broker
 from adsum.events.outage import Outage
+from adsum.events.signals import Tick
 
 from .announcer import Announcer
 from .leader import Leader
 from .marks import MARK_INTERVAL, mark_round
+from .prober import Prober
 from .projection import Projection
 from .reaper import Reaper
 
@@ -18,9 +20,10 @@ __all__ = ["Term"]
 
 
 class Term:
-    """Announces, judges and marks for as long as `run` goes on; it ends by being cancelled, or with an error.
+    """Announces, judges, probes and marks for as long as `run` goes on; it ends by being cancelled, or with an error.
 
-    `take_up`: the catalog is shared, so the projection begins here and ends with the term.
+    `take_up`: the catalog is shared, so the projection begins here and ends with the term. `probes`: whether it looks
+    for itself who cannot be reached.
     """
 
     def __init__(
@@ -32,12 +35,14 @@ class Term:
         open_verdicts: Callable[[], Broker],
         *,
         take_up: bool,
+        probes: bool,
     ) -> None:
         self._broker, self._projection, self._take_up = broker, projection, take_up
         self._announcer = Announcer(broker, projection.catalog, projection.writer, epoch, leader.lease)
         self._open_verdicts, self._leader = open_verdicts, leader
         self._reaper: Reaper | None = None
         self._caught_up = False
+        self._prober = Prober(broker, projection.writer, open_verdicts, leader) if probes else None
 
     def ticked(self) -> None:
         """A tick was read."""
@@ -47,7 +52,12 @@ class Term:
     @property
     def outages(self) -> tuple[Outage, ...]:
         """All that may fail in it for a while."""
-        return self._announcer.outages
+        probing = (self._prober.listening, self._prober.speaking) if self._prober is not None else ()
+        return *self._announcer.outages, *probing
+
+    def report(self, tick: Tick) -> Tick:
+        """The tick with what was counted in it."""
+        return self._prober.counts(tick) if self._prober is not None else tick
 
     @property
     def works(self) -> bool:
@@ -71,6 +81,8 @@ class Term:
                 tasks.create_task(self._announcer.run(), name="announcer")
                 tasks.create_task(self._reaper.run(), name="reaper")
                 tasks.create_task(self._mark(), name="marks")
+                if self._prober is not None:
+                    tasks.create_task(self._prober.run(), name="prober")
         finally:
             projection.listen(None)
 

@@ -128,6 +128,7 @@ def _options(given: argparse.Namespace) -> Options:
         replicas=given.replicas,
         dsn=dsn,
         new_epoch=given.new_epoch,
+        probes=config.probes,
         broker_only=given.broker_only,
     )
 

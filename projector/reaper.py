@@ -29,6 +29,7 @@ from .clock import TICK_INTERVAL
 from .guard import Guard
 from .leader import Leader
 from .silence import Suspicion, judge
+from .voice import ACKNOWLEDGED_WITHIN, Voice
 from .writer import Writer
 
 __all__ = ["Reaper", "verdict"]
@@ -37,7 +38,6 @@ AT_ONCE = 64
 """Verdicts that are looked into at the same time."""
 LOOK_GOOD_FOR = 2 * TICK_INTERVAL
 """Seconds from asking on, as for a tick: whoever is near enough to the broker to lead is near enough to judge."""
-ACKNOWLEDGED_WITHIN = 2.0
 
 log = logging.getLogger("adsum.reaper")
 
@@ -50,19 +50,16 @@ def verdict(suspicion: Suspicion, author: Author) -> Event:
 
 
 class Reaper:
-    """Judges after every tick for as long as it runs; only the leader runs it.
-
-    `open_broker` makes a connection that keeps nothing for later (`keep_unsent=False`); the reaper closes it.
-    """
+    """Judges after every tick for as long as it runs; only the leader runs it. `open_broker`: see Voice."""
 
     def __init__(
         self, writer: Writer, beats: BeatReader, guard: Guard, open_broker: Callable[[], Broker], leader: Leader
     ) -> None:
-        self._writer, self._beats, self._guard, self._open = writer, beats, guard, open_broker
+        self._writer, self._beats, self._guard = writer, beats, guard
+        self._voice = Voice(open_broker)
         self._lease, self._author = leader.lease, Author("reaper", leader.me)
         self._said: dict[Key, int] = {}
         self._ticked = asyncio.Event()
-        self._broker: Broker | None = None
 
     def ticked(self) -> None:
         """A tick was read."""
@@ -76,7 +73,7 @@ class Reaper:
                 self._ticked.clear()
                 await self._judge()
         finally:
-            await self._close()
+            await self._voice.close()
 
     async def _judge(self) -> None:
         records = self._writer.records
@@ -105,7 +102,7 @@ class Reaper:
         while waiting:
             now, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             try:
-                broker = await self._connection()
+                broker = await self._voice.ready()
             except (BrokerUnavailable, BrokerRefused) as error:
                 log.warning("no verdicts at the moment: %s", error)
                 return
@@ -121,7 +118,7 @@ class Reaper:
                 raise failure
             log.warning("no verdict at the moment: %s", failure)
         if any(isinstance(failure, Unacknowledged) for failure in failures):
-            await self._close()  # what may still be on its way goes with the connection
+            await self._voice.close()  # what may still be on its way goes with the connection
         return not any(isinstance(failure, BrokerUnavailable) for failure in failures)
 
     async def _look_and_say(self, broker: Broker, suspicion: Suspicion) -> None:
@@ -161,14 +158,3 @@ class Reaper:
         log.info("%s %s after %.1f s of silence", record.key, suspicion.finding, suspicion.evidence.silent)
         if suspicion.finding == "expired":
             self._guard.expired(suspicion, self._beats.clock.value)
-
-    async def _connection(self) -> Broker:
-        if self._broker is None:
-            self._broker = self._open()
-        await self._broker.ready(ACKNOWLEDGED_WITHIN)
-        return self._broker
-
-    async def _close(self) -> None:
-        if self._broker is not None:
-            broker, self._broker = self._broker, None
-            await broker.close()

@@ -36,6 +36,8 @@ from adsum.events.ids import new_id
 from adsum.events.outage import Outage
 from adsum.events.refusals import headers_of
 
+from .listening import listen
+
 __all__ = ["Endpoint", "Service"]
 
 AT_ONCE = 2
@@ -108,19 +110,9 @@ class Service:
         told = {ServiceVerb.PING: self._ping, ServiceVerb.INFO: self._info, ServiceVerb.STATS: self._figures}
         for verb, tell in told.items():
             for names in ((), (self._name,), (self._name, self._identity["id"])):
-                await self._hear(listening, control_subject(verb, *names), partial(self._tell, tell))
+                await listen(self._broker, listening, control_subject(verb, *names), partial(self._tell, tell))
         for endpoint in self._endpoints:
-            await self._hear(listening, endpoint.subject, partial(self._asked, endpoint), queue=self._name)
-
-    async def _hear(
-        self, listening: AsyncExitStack, subject: str, hear: Callable[[Msg], Awaitable[None]], queue: str = ""
-    ) -> None:
-        self._broker.refusal(subject)  # what was refused before is no matter now
-        subscription = await self._broker.subscribe(subject, hear, queue)
-        listening.push_async_callback(self._broker.unsubscribe, subscription)
-        refused = self._broker.refusal(subject)
-        if refused is not None:
-            raise BrokerRefused(f"listen to {subject}: {refused}")
+            await listen(self._broker, listening, endpoint.subject, partial(self._asked, endpoint), queue=self._name)
 
     async def _finish(self) -> None:
         """Wait for the answers under way, then end them."""

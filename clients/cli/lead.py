@@ -25,7 +25,7 @@ LEASE = 5.0
 
 class Lead(msgspec.Struct, frozen=True):
     """The leader as its last tick tells: `age` in seconds, `leads` whether it ticks now. `leader` is "" once the last
-    one gave the lease back. `rejected` counts what it set aside of the log."""
+    one gave the lease back. `rejected` counts what it set aside of the log; the others as in Tick."""
 
     leader: str
     age: float
@@ -35,6 +35,9 @@ class Lead(msgspec.Struct, frozen=True):
     announced: int
     held: tuple[str, ...]
     rejected: int
+    reports: int
+    probes: int
+    unreachable: int
 
 
 async def leading(broker: Broker) -> tuple[Lead | None, list[Trouble]]:
@@ -50,7 +53,16 @@ async def leading(broker: Broker) -> tuple[Lead | None, list[Trouble]]:
     leads = _leads(first, last)
     seen = LEASE if _same(first, last) else 0.0
     age = 0.0 if leads or last.time is None else max(seen, time.time() - last.time.timestamp())
-    told = tick.number, tick.revision, tick.announced, tick.held, tick.rejected
+    told = (
+        tick.number,
+        tick.revision,
+        tick.announced,
+        tick.held,
+        tick.rejected,
+        tick.reports,
+        tick.probes,
+        tick.unreachable,
+    )
     return Lead(tick.leader, round(age, 1), leads, *told), list(tick.troubles) if leads or not tick.leader else []
 
 

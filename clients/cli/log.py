@@ -290,7 +290,7 @@ def type_of(event: Event) -> str:
 
 def author_of(by: Author) -> str:
     """Who said it, as one word: "owner", "reaper", "operator:ann@desk". JSON has the names of all."""
-    return f"{by.kind}:{by.name}" if by.name and by.kind not in ("owner", "reaper") else by.kind
+    return f"{by.kind}:{by.name}" if by.name and by.kind not in ("owner", "reaper", "prober") else by.kind
 
 
 def detail(event: Event) -> str:

@@ -89,9 +89,11 @@ def instance_of(version: Version, epoch: str) -> Instance:
 
 
 def who(by: Author) -> str:
-    """Who said something, inside a sentence; of a reaper's name as much as tells one daemon from others."""
-    called = {"owner": "its owner", "operator": "an operator", "reaper": "the reaper"}.get(by.kind, by.kind)
-    name = brief(by.name.partition("/")[0]) if by.kind == "reaper" else by.name
+    """Who said something, inside a sentence; of a daemon's name as much as tells one daemon from others."""
+    called = {"owner": "its owner", "operator": "an operator", "reaper": "the reaper", "prober": "the prober"}.get(
+        by.kind, by.kind
+    )
+    name = brief(by.name.partition("/")[0]) if by.kind in ("reaper", "prober") else by.name
     return f"{called} ({name})" if name else called
 
 

@@ -207,6 +207,9 @@ def _show(report: Report) -> None:
         facts.append(("held", Cell(held, "yellow")))
     if lead is not None and lead.rejected:
         facts.append(("set aside", Cell(f"{lead.rejected} messages of the log: see the table rejected", "yellow")))
+    if lead is not None and lead.reports:
+        told = f"{lead.unreachable} unreachable now ({lead.probes} probes for {lead.reports} reports)"
+        facts.append(("probes", Cell(told, "yellow" if lead.unreachable else "")))
     facts += [("trouble", Cell(_told(one), "yellow")) for one in report.troubles if one.lasted <= ALARM_AFTER]
     facts += [("problem", Cell(problem, "red")) for problem in report.problems]
     Lines([Column("", least=9), Column("")]).show([Cell(name, "bold"), cell] for name, cell in facts)

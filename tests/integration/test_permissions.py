@@ -99,6 +99,8 @@ async def test_each_may_do_its_own_work_and_is_refused_nothing_of_it(guarded: Gu
         await until(lambda: me.standing.mode, lambda mode: mode == "draining")  # it reads the log for what was said
         assert await me.serve()
         await until(lambda: everybody.instances(routable=True))
+        assert await registry.report(everybody.instances()[0], reason="nobody listens there")
+        await until(lambda: _reports(watcher))
         for name in (["status"], ["services"], ["instances", "--all"], ["log"]):
             done = await watcher(*name)
             assert done.code == 0, done.err
@@ -109,6 +111,13 @@ async def test_each_may_do_its_own_work_and_is_refused_nothing_of_it(guarded: Gu
     assert "already" in done.err
     await watcher.stop()
     assert guarded.violations == []
+
+
+async def _reports(watcher: Adsum) -> int:
+    """How many reports the leader has counted."""
+    done = await watcher("status", "--json")
+    assert done.code == 0, done.err
+    return int(done.json["leader"]["reports"])
 
 
 async def test_who_may_look_may_ask_what_happened_and_orders_only_of_its_namespace(guarded: Guarded) -> None:

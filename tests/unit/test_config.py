@@ -32,6 +32,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         [discovery]
         heartbeat_interval = "2s"
         poll_interval = 90
+        probes = false
         ttl = "1m30s"
         [nats]
         url = "nats://a:4222,nats://b:4222"
@@ -43,6 +44,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         dsn="postgresql://adsum@db/adsum",
         heartbeat_interval=2.0,
         poll_interval=90.0,
+        probes=False,
         ttl=90.0,
         nats=BrokerSettings(url="nats://a:4222,nats://b:4222", user="adsum", password="secret"),
     )
@@ -98,6 +100,7 @@ def test_what_is_not_known_is_told_with_the_closest_known(
         ({"discovery": {"heartbeat_interval": "1ms"}}, "heartbeat"),
         ({"discovery": {"poll_interval": 0}}, "poll_interval"),
         ({"discovery": {"poll_interval": "-5s"}}, "poll_interval"),
+        ({"discovery": {"probes": "no"}}, "probes"),
         ({"nats": {"url": 4222}}, "url"),
         ({"nats": {"user": None}}, "user"),
     ],

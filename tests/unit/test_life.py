@@ -21,6 +21,7 @@ from adsum.clients.life import (
     judge_behind,
     next_event,
     obey,
+    overrules,
     speaks_for,
     standing_after,
 )
@@ -211,3 +212,17 @@ def test_only_operators_set_the_state_of_others() -> None:
     drained = {by: ModeChanged(id="m", term="mine", by=by, mode="draining") for by in (OWNER, OPERATOR, REAPER)}
     assert [by for by, event in drained.items() if speaks_for(event)] == [OPERATOR]
     assert not speaks_for(removed("mine"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "beside"),
+    [
+        ("prober", HealthChanged(id="h", term="t", by=Author("prober"), health="critical"), True),
+        ("owner", HealthChanged(id="h", term="t", by=OWNER, health="critical"), False),
+        ("operator", HealthChanged(id="h", term="t", by=OPERATOR, health="critical"), False),
+        ("of the mode", ModeChanged(id="h", term="t", by=Author("prober"), mode="draining"), False),
+    ],
+)
+def test_what_a_prober_found_is_nobodys_will(kind: str, said: Event, beside: bool) -> None:
+    assert overrules(said) is beside, kind
+    assert not (beside and speaks_for(said))
