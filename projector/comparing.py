@@ -9,7 +9,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
 
-from adsum.events.names import Key
 from adsum.events.tools import Difference
 
 from .queries import load_queries
@@ -123,8 +122,8 @@ class HistoryComparison:
     def __init__(self, rows: AsyncIterator[list[Row]], complete_from: int, as_text: bool) -> None:
         kept = _ended_from(rows, complete_from) if complete_from > 1 else rows
         self._rows = RowsComparison("history", kept, order=lambda row: row[0], as_text=as_text)
-        self._open: dict[Key, Row] = {}
-        self._found: dict[Key, Row] = {}
+        self._open: dict[int, Row] = {}
+        self._found: dict[int, Row] = {}
         self._begun = complete_from <= 1
         self._ends: list[Difference] = []
 
@@ -136,18 +135,18 @@ class HistoryComparison:
 
     async def take(self, rows: BatchRows) -> None:
         """The next batch of the fold."""
-        for namespace, service, instance, *end in rows.ended:
-            self._end(Key(namespace, service, instance), tuple(end))
+        for began, *end in rows.ended:
+            self._end(began, tuple(end))
         for row in rows.begun:
             if row[ENDED.start] is None:
-                self._open[Key(*row[6:9])] = row
+                self._open[row[0]] = row
             if self._begun:
                 await self._expect(row)
 
     async def reached(self) -> None:
         """The fold stands just before the revision from which on the catalog is complete."""
         self._begun = True
-        for row in sorted(self._open.values(), key=lambda row: int(row[0])):
+        for _, row in sorted(self._open.items()):
             await self._expect(row)
 
     async def end(self) -> None:
@@ -155,24 +154,24 @@ class HistoryComparison:
         if not self._begun:
             await self.reached()
         await self._rows.end()
-        for key in list(self._open):
-            self._end(key, (None, None, None))
+        for began in list(self._open):
+            self._end(began, (None, None, None))
 
     async def _expect(self, row: Row) -> None:
         if row[ENDED.start] is not None:
             await self._rows.expect(row)
         elif (found := await self._rows.expect(row, but=ENDED)) is not None:
-            self._found[Key(*row[6:9])] = found
+            self._found[row[0]] = found
 
-    def _end(self, key: Key, end: Row) -> None:
-        """What was open, if anything was, ends so."""
-        self._open.pop(key, None)
-        found = self._found.pop(key, None)
+    def _end(self, began: int, end: Row) -> None:
+        """What was open ends so."""
+        del self._open[began]
+        found = self._found.pop(began, None)
         if found is None or found[ENDED] == end:
             return
         for column, expected, said in zip(columns("history")[ENDED], end, found[ENDED], strict=True):
             if expected != said:
-                self._ends.append(differs("history", found[0], column, shown(expected), shown(said)))
+                self._ends.append(differs("history", began, column, shown(expected), shown(said)))
                 self._ends.sort(key=lambda one: int(one.place))
                 return
 

@@ -61,7 +61,8 @@ class Rejected(NamedTuple):
 class Version(NamedTuple):
     """What became of an instance at `sequence`: `after` is None when that event ended the life `term`.
 
-    `cause` is the type of the event, as in its encoding ("registered", "expired", …).
+    `cause` is the type of the event, as in its encoding ("registered", "expired", …); `before` the revision at which
+    the version began that ended now, 0: there was none.
     """
 
     key: Key
@@ -70,6 +71,7 @@ class Version(NamedTuple):
     time: float
     cause: str
     after: Record | None
+    before: int
 
 
 class Batch(NamedTuple):
@@ -99,15 +101,14 @@ def fold(record: Record | None, key: Key, event: Event, sequence: int, time: flo
         return _begin(key, event, sequence, time)
     if record is None:
         return None
-    seen = msgspec.structs.replace(record, last=sequence)
-    if event.term != record.term:
-        return seen
-    if isinstance(event, Deregistered | Expired):
-        return None
-    changes = _changes(record, event)
+    changes: dict[str, object] = {}
+    if event.term == record.term:
+        if isinstance(event, Deregistered | Expired):
+            return None
+        changes = _changes(record, event)
     if all(getattr(record, field) == value for field, value in changes.items()):
-        return seen
-    return msgspec.structs.replace(seen, revision=sequence, changed_at=time, **changes)
+        return msgspec.structs.replace(record, last=sequence)
+    return msgspec.structs.replace(record, last=sequence, revision=sequence, changed_at=time, **changes)
 
 
 def _begin(key: Key, event: Registered, sequence: int, time: float) -> Record:
@@ -223,7 +224,8 @@ def _version(entry: Entry, before: Record | None, after: Record | None) -> Versi
     lived = after or before
     assert lived is not None
     message = entry.message
-    return Version(entry.key, lived.term, message.sequence, message.time, type_of(entry.event), after)
+    began = before.revision if before is not None else 0
+    return Version(entry.key, lived.term, message.sequence, message.time, type_of(entry.event), after, began)
 
 
 def type_of(event: Event) -> str:

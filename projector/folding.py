@@ -20,6 +20,7 @@ from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved
 from .failpoints import passed
 from .fold import Batch, fold_batch, identify
 from .record import Record
+from .rows import paused_gc
 
 __all__ = ["Folding"]
 
@@ -39,7 +40,9 @@ class Folding:
     async def take(self, messages: Sequence[Message], folded: Collection[str] = ()) -> None:
         """Fold the next messages of the log, at least one, and store what became of them. Raises CheckpointMoved."""
         try:
-            await self._store(fold_batch(self.records, messages, folded, head=self.checkpoint.head))
+            with paused_gc():
+                batch = fold_batch(self.records, messages, folded, head=self.checkpoint.head)
+            await self._store(batch)
             return
         except CatalogRefused as error:
             refusal = error

@@ -52,7 +52,11 @@ def moment(seconds: float) -> datetime:
 
 def rows_of(batch: Batch, stamp: Stamp) -> BatchRows:
     """What to store of a batch. Raises CatalogRefused for text or a time that one of the databases could not hold."""
-    spell = _Spelling(stamp)
+    with paused_gc():
+        return _rows_of(batch, _Spelling(stamp))
+
+
+def _rows_of(batch: Batch, spell: _Spelling) -> BatchRows:
     ended, begun = _version_rows(batch.versions, spell)
     return BatchRows(
         events=[_event_row(entry, batch.links[entry.message.sequence], spell) for entry in batch.entries],
@@ -152,18 +156,17 @@ def _version_rows(versions: Sequence[Version], spell: _Spelling) -> tuple[list[R
     """
     ended: list[Row] = []
     begun: list[Row] = []
-    place: dict[Key, int | None] = {}
+    place: dict[int, int] = {}
     for version in versions:
         end = (version.sequence, spell.time(version.time), version.cause)
-        at = place.get(version.key)
+        at = place.get(version.before)
         if at is not None:
             row = begun[at]
             begun[at] = (*row[:3], *end, *row[6:])
-        elif version.key not in place:
-            ended.append((*version.key, *end))
-        place[version.key] = None
+        elif version.before:
+            ended.append((version.before, *end))
         if version.after is not None:
-            place[version.key] = len(begun)
+            place[version.sequence] = len(begun)
             begun.append((*end, None, None, None, *_state(version.after, spell)))
     return ended, begun
 

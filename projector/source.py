@@ -20,7 +20,7 @@ from .errors import LogChanged, Refusal
 
 __all__ = ["Log", "Source", "check_base", "look_at_log", "read_all", "read_log"]
 
-BATCH = 2000
+BATCH = 5000
 PATIENCE = 30.0
 """Seconds for which a broker that went away is waited for."""
 GIVE_BASE = "Give the exports of what was removed: --base FILE, repeated for several, the oldest first."

@@ -39,7 +39,7 @@ def rebuild(where: Where, dsn: str, until: str | None, base: tuple[str, ...], as
       adsum rebuild --into postgresql://adsum@db/fresh --json
       adsum rebuild --into sqlite:///as-it-was.db --until @1200
     """
-    done = run(_rebuild(where, load("rebuild"), dsn, _revision(until), base))
+    done = run(_rebuild(where, load("rebuild"), dsn, _revision(until), base), long=True)
     if as_json:
         show_json(done)
     else:

@@ -29,10 +29,14 @@ class Failed(AdsumError):
     """What was asked for could not be done; the message is for the person who asked."""
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine to its end. An error that left a block of the library is raised as it was."""
+def run(main: Coroutine[Any, Any, T], long: bool = False) -> T:
+    """Run a command's coroutine to its end. An error that left a block of the library is raised as it was.
+
+    `long`: it is worth the start of a faster loop, where one is installed.
+    """
     try:
-        return asyncio.run(main)
+        with asyncio.Runner(loop_factory=_faster_loop() if long else None) as runner:
+            return runner.run(main)
     except BaseExceptionGroup as group:
         raise _only(group) from None
 
@@ -86,6 +90,14 @@ class _Notes(logging.Handler):
         note(record.getMessage())
         if record.exc_info and os.environ.get(DEBUG):
             sys.stderr.write(logging.Formatter().formatException(record.exc_info) + "\n")
+
+
+def _faster_loop() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.Loop
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:

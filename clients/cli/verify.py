@@ -61,9 +61,9 @@ def verify(
     if offline:
         if catalog is None or base:
             raise click.UsageError("--offline is for a catalog alone: name it with --catalog, and no --base.")
-        found = run(_verify_alone(load("verify-alone"), catalog, kept))
+        found = run(_verify_alone(load("verify-alone"), catalog, kept), long=True)
     else:
-        found = run(_verify(where, load("verify"), catalog, kept, base))
+        found = run(_verify(where, load("verify"), catalog, kept, base), long=True)
     if as_json:
         show_json(found)
     else:

@@ -18,7 +18,7 @@ from .story import Story, key
 NAMED = {
     "folded": (["a", "b"],),
     "departures": (["default"] * 2, ["orders"] * 2, ["i-0001", "i-0002"]),
-    "end_versions": (["default"], ["orders"], ["i-0001"], [9_999], [None], ["expired"]),
+    "end_versions": ([1], [9_999], [None], ["expired"]),
     "delete_instances": (["default"], ["orders"], ["i-0001"]),
     "delete_heard": (["a"],),
     "next_began": (17,),

@@ -47,7 +47,7 @@ def rows(section: str) -> list[list[str]]:
 
 def test_the_commands_are_known() -> None:
     lines = [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
-    assert {line[1] for line in lines} == {"at", "diff", "why", "uptime", "log"}
+    assert {line[1] for line in lines} == {"at", "diff", "why", "uptime", "log", "rebuild", "verify"}
     for program, *arguments in lines:
         assert program == "adsum"
         known_adsum(arguments)

@@ -56,14 +56,8 @@ SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::bytea[], $
 
 -- name: end_versions
 UPDATE history SET ended_revision = ended.revision, ended_at = ended.at, ended_by = ended.cause
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::text[])
-    AS ended (namespace, service, instance, revision, at, cause)
-CROSS JOIN LATERAL (
-    SELECT began_revision FROM history
-    WHERE namespace = ended.namespace AND service = ended.service AND instance = ended.instance
-      AND ended_revision IS NULL
-    ORDER BY began_revision DESC LIMIT 1
-) AS open
+FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::text[]) AS ended (began, revision, at, cause)
+CROSS JOIN LATERAL (SELECT began_revision FROM history WHERE began_revision = ended.began LIMIT 1) AS open
 WHERE history.began_revision = open.began_revision;
 
 -- name: begin_versions

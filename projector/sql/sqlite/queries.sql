@@ -52,8 +52,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12);
 INSERT INTO rejected (sequence, time, subject, payload, reason, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6);
 
 -- name: end_versions
-UPDATE history SET ended_revision = ?4, ended_at = ?5, ended_by = ?6
-WHERE namespace = ?1 AND service = ?2 AND instance = ?3 AND ended_revision IS NULL;
+UPDATE history SET ended_revision = ?2, ended_at = ?3, ended_by = ?4 WHERE began_revision = ?1;
 
 -- name: begin_versions
 INSERT INTO history
