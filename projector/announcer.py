@@ -90,6 +90,11 @@ class Announcer:
         """All that may fail in it for a while."""
         return self._outage, self._reading
 
+    def know(self, namespaces: Iterable[str]) -> None:
+        """These had instances once: they are marked also where the topology has forgotten all of them."""
+        for namespace in namespaces:
+            self.mirror.announced.namespaces.setdefault(namespace, 0)
+
     def committed(self, batch: Batch) -> None:
         """The writer stored a batch: what it changed is due."""
         for version in batch.versions:

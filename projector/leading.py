@@ -74,6 +74,7 @@ class Term:
                     tasks.create_task(projection.run(), name="projection")
                 await projection.writer.reached(await projection.writer.log_end())
                 self._caught_up = True
+                self._announcer.know(str(namespace) for (namespace,) in await projection.catalog.rows("namespaces"))
                 projection.listen(self._announcer.committed)
                 self._reaper = Reaper(
                     projection.writer, projection.beats, projection.guard, self._open_verdicts, self._leader

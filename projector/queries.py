@@ -25,6 +25,7 @@ Question: TypeAlias = Literal[
     "logged",
     "logged_of_instance",
     "leadership",
+    "namespaces",
 ]
 """The queries that `Catalog.rows` runs: they only read."""
 _HEAD = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
@@ -41,6 +42,7 @@ class Queries(NamedTuple):
     move_checkpoint: str
     records: str
     set_aside: str
+    namespaces: str
     folded: str
     departures: str
     insert_events: str

@@ -29,6 +29,15 @@ FROM instances ORDER BY namespace, service, instance;
 -- name: set_aside
 SELECT count(*) FROM rejected;
 
+-- name: namespaces
+WITH RECURSIVE step (namespace) AS (
+    SELECT min(namespace) FROM history
+    UNION ALL
+    SELECT (SELECT min(namespace) FROM history WHERE namespace > step.namespace) FROM step
+    WHERE step.namespace IS NOT NULL
+)
+SELECT namespace FROM step WHERE namespace IS NOT NULL;
+
 -- name: folded
 SELECT event_id FROM events WHERE event_id = ANY ($1::text[]);
 
