@@ -36,7 +36,10 @@ async def test_a_namespace_that_everybody_left_long_ago_is_proven_empty(
             await service.deregister()
             await until(partial(topology, broker, service.key), lambda told: isinstance(told, Departed))
     await broker._js.purge_stream(TOPOLOGY)  # an hour later the broker has dropped them by itself
-    async with adsumd(tmp_path / "data", *options):
-        async with connect(nats.url, namespace=NAMESPACES[-1]) as registry, registry.directory("orders") as orders:
-            await until(partial(proven_anew, orders, [orders.age]))
-            assert (orders.state, len(orders)) == ("live", 0)
+    async with (
+        adsumd(tmp_path / "data", *options),
+        connect(nats.url, namespace=NAMESPACES[-1]) as registry,
+        registry.directory("orders") as orders,
+    ):
+        await until(partial(proven_anew, orders, [orders.age]))
+        assert (orders.state, len(orders)) == ("live", 0)
