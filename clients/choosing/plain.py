@@ -60,7 +60,7 @@ class RandomChoice(Policy):
     def pick(self, key: str | bytes | None) -> Picked:
         """See Policy."""
         sums = self._sums
-        return self._members[bisect(sums, self._draw() * sums[-1], 0, len(sums) - 1)]
+        return self._members[bisect(sums, self._draw() * sums[-1])]
 
     def ordered(self, key: str | bytes | None) -> list[Picked]:
         """In random order, the heavy ones more likely early (Efraimidis and Spirakis, 2006)."""

@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adsum.clients import (
@@ -83,22 +83,25 @@ def test_who_is_away_for_a_moment_loses_nothing(policy: str) -> None:
 
 def test_a_line_is_no_longer_than_who_is_in_it() -> None:
     """Also where everybody is another one each time: nothing is kept of who left."""
-    crowd = Crowd("stays")
+    crowd = Crowd(*NAMES)
     for policy in (RoundRobin(), WeightedRoundRobin()):
         selection = crowd.select(policy)
-        for n in range(500):
-            crowd.leave(f"n{n - 1}")
-            crowd.put(f"n{n}", weight=2.0)
+        for n in range(60):
+            crowd.leave(*(one.id for one in crowd.present if one.id not in NAMES))
+            for m in range(10):
+                crowd.put(f"new-{n}-{m}")
             selection.pick()
-        line = policy._line if isinstance(policy, RoundRobin) else policy._queue
-        assert len(line) < 30
-        crowd.leave("n499")
+            line = policy._line if isinstance(policy, RoundRobin) else policy._queue
+            assert len(line) <= 2 * 18 + 16
+            assert len(policy._in_line if isinstance(policy, RoundRobin) else policy._turns) == len(line)
 
 
 # ---- weighted round robin
 
 
 @given(WEIGHTS, st.integers(0, 40))
+@example([1, 1, 1, 1, 1, 3, 8], 4)  # fell together but for rounding, when all began at multiples of one
+@example([1, 1, 1, 6, 5], 0)
 def test_turns_match_the_weights_over_every_period(weights: list[int], skipped: int) -> None:
     """Any window of as many picks as the weights add up to has each as often as it weighs, evenly spread."""
     crowd = Crowd()
@@ -140,6 +143,15 @@ def test_a_change_neither_skips_nor_favours(churn: list[str | None], weights: di
                 crowd.put(name, weight=weights[name])
         told[selection.pick().instance.id] += 1
         assert abs(told["heavy"] / 2 - told["steady"]) <= 1.5
+
+
+def test_who_joins_late_has_no_turns_to_catch_up_with() -> None:
+    """After a thousand picks it has its share from now on, and no more."""
+    crowd = Crowd("a", "b", "c")
+    selection = crowd.select(WeightedRoundRobin())
+    picks(selection, 1000)
+    crowd.put("late")
+    assert Counter(picks(selection, 40)) == {"a": 10, "b": 10, "c": 10, "late": 10}
 
 
 # ---- random, first
@@ -221,9 +233,18 @@ def test_the_faster_one_is_picked_and_a_slow_answer_counts_at_once() -> None:
     for _ in range(20):
         measured(a, 0.010)
     assert a.calls.latency < 0.1
-    busy = [selection.begun(a) for _ in range(200)]
-    assert ids(selection.ordered()) == ["b", "a"]
-    assert len(busy) == a.calls.outstanding
+    for one in (a, b):
+        for _ in range(60):
+            measured(one, 0.010)
+            crowd.clock.now += 1
+    crowd.clock.now += 1000
+    a.calls.measured_at = b.calls.measured_at = crowd.clock.now
+    a.calls.latency, b.calls.latency = 0.010, 0.012
+    assert ids(selection.ordered()) == ["a", "b"]
+    busy = [selection.begun(a)]
+    assert ids(selection.ordered()) == ["b", "a"]  # two at a time take longer than one
+    assert set(picks(selection, 9)) == {"b"}
+    busy[0].abandoned()
 
 
 # ---- consistent hashing
