@@ -99,3 +99,23 @@ def shows(*looks: tuple[Instance, ...]) -> Look:
         return Shown(namespace="default", instances=rest.pop(0) if len(rest) > 1 else rest[0])
 
     return look
+
+
+async def test_what_is_said_while_it_verifies_is_folded_too(
+    nats: EmbeddedBroker, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody comes once the log was read to its end, and stays: the cache that shows it is right."""
+    monkeypatch.setattr(settling, "SETTLED", 1.5)
+    async with told(nats, tmp_path):
+        marker = await topology(broker, key("marker", "zz-marker"))
+        assert isinstance(marker, Instance)
+
+        async def look() -> Shown:
+            late = await topology(broker, key("late"))
+            if late is None:
+                await Service(broker, key("late"), heartbeat=100, ttl=300).register()
+                late = await until(lambda: topology(broker, key("late")), seconds=30)
+            assert isinstance(late, Instance)
+            return Shown(namespace="default", instances=(marker, late))
+
+        assert (await verified(broker, cache=look)).differences == ()

@@ -13,6 +13,7 @@ from adsum.projector.verify import verify
 from tests.daemons import AdsumDaemon, Service, adsumd, topology
 from tests.making import key
 from tests.projector.test_daemon import connected
+from tests.servers import Server
 from tests.waiting import until
 
 __all__ = ["told", "unheard", "verified"]
@@ -33,7 +34,7 @@ async def verified(
 
 
 @asynccontextmanager
-async def told(nats: EmbeddedBroker, folder: Path, *arguments: str) -> AsyncIterator[AdsumDaemon]:
+async def told(nats: EmbeddedBroker | Server, folder: Path, *arguments: str) -> AsyncIterator[AdsumDaemon]:
     """An adsumd that leads and has told everything of the log."""
     async with adsumd(folder / "data", "--nats", nats.url, *arguments) as daemon:
         bus, marker = await connected(nats.url), key("marker", "zz-marker")
