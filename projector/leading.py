@@ -52,8 +52,7 @@ class Term:
     @property
     def outages(self) -> tuple[Outage, ...]:
         """All that may fail in it for a while."""
-        probing = (self._prober.listening, self._prober.speaking) if self._prober is not None else ()
-        return *self._announcer.outages, *probing
+        return *self._announcer.outages, *(self._prober.outages if self._prober is not None else ())
 
     def report(self, tick: Tick) -> Tick:
         """The tick with what was counted in it."""

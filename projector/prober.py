@@ -79,6 +79,12 @@ class Prober:
         remedy = "let this user subscribe to the reports of callers (docs/operations.md); all else goes on"
         self.listening = Outage(log, "listening to reports", remedy)
         self.speaking = Outage(log, "saying what probes found", BROKER_REMEDY)
+        self.looking = Outage(log, "looking who is critical because of a leader before", BROKER_REMEDY)
+
+    @property
+    def outages(self) -> tuple[Outage, ...]:
+        """All that may fail in it for a while."""
+        return self.listening, self.speaking, self.looking
 
     def counts(self, tick: Tick) -> Tick:
         """The tick with what it counted."""
@@ -101,6 +107,8 @@ class Prober:
                         async with asyncio.timeout(min(self._probing.wait(), LOOK_EVERY)):
                             await self._wake.wait()
                     self._probing.tidy(lambda target: self._record(target) is not None)
+                    if self._probing.idle:
+                        self.speaking.over()  # whatever it was about has gone
         finally:
             await self._voice.close()
 
@@ -144,7 +152,7 @@ class Prober:
                 try:
                     found = await last_health_word(self._broker, record.key, record.term)
                 except _FAILURES as error:
-                    self.speaking.goes_on(error)
+                    self.looking.goes_on(error)
                     break
                 self._looked[record.key] = record.revision
                 word = found.condemned
@@ -152,6 +160,8 @@ class Prober:
                     endpoint = word.evidence.endpoint if word.evidence else record.description.endpoints[0].name
                     self._said.setdefault(record.key, (found.last, time.monotonic()))
                     self._probing.hold(Target(record.key, record.term, endpoint))
+            else:
+                self.looking.over()
             records = self._writer.records
             self._looked = {key: at for key, at in self._looked.items() if key in records}
             self._said = {key: at for key, at in self._said.items() if key in records}

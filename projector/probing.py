@@ -119,10 +119,9 @@ class Probing:
 
     def begin(self) -> list[Target]:
         """What is to be probed now, the longest due first; it counts as under way until it is `found`."""
-        now = self._clock()
-        free = AT_ONCE - sum(state.under_way for state in self._states.values())
+        now, free = self._clock(), self._free()
         due = [(state.due, target) for target, state in self._states.items() if state.due is not None]
-        begun = [target for when, target in sorted(due) if when <= now][: max(free, 0)]
+        begun = [target for when, target in sorted(due) if when <= now][:free]
         for target in begun:
             self._states[target].under_way, self._states[target].due = True, None
         self.probes += len(begun)
@@ -147,9 +146,16 @@ class Probing:
         return found
 
     def wait(self) -> float:
-        """Seconds until something is due, as far as is known now; infinite if nothing is."""
+        """Seconds until something can be begun, as far as is known now; infinite if nothing is due, or all are busy."""
+        if not self._free():
+            return math.inf
         due = [state.due for state in self._states.values() if state.due is not None]
         return max(min(due) - self._clock(), 0.0) if due else math.inf
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is due or under way."""
+        return not any(state.under_way or state.due is not None for state in self._states.values())
 
     def tidy(self, lives: Callable[[Target], bool]) -> None:
         """Forget whose life is over, and those about whom there is nothing to be kept in mind."""
@@ -158,6 +164,9 @@ class Probing:
             idle = state.due is None and not state.held and state.rests_until <= now
             if not state.under_way and (idle or not lives(target)):
                 del self._states[target]
+
+    def _free(self) -> int:
+        return AT_ONCE - sum(state.under_way for state in self._states.values())
 
     def _rest(self, state: _State, keep_callers: bool = False) -> None:
         state.failures, state.rests_until = 0, self._clock() + REST

@@ -64,6 +64,16 @@ def fail(probing: Probing, time: Time, times: int = FAILURES) -> Finding:
 def test_nothing_is_probed_that_nobody_reported(probing: Probing) -> None:
     assert probing.begin() == []
     assert probing.wait() == math.inf
+    assert probing.idle
+
+
+def test_it_is_idle_only_while_nothing_is_due_or_under_way(probing: Probing, time: Time) -> None:
+    probing.heard(ONE, "x")
+    assert not probing.idle
+    probing.begin()
+    assert not probing.idle
+    probing.found(ONE, True)
+    assert probing.idle
 
 
 def test_a_storm_of_reports_makes_one_probe(probing: Probing, time: Time) -> None:
@@ -164,7 +174,9 @@ def test_only_so_many_at_once_the_longest_due_first(probing: Probing, time: Time
         time.now += 0.001
     assert probing.begin() == targets[:AT_ONCE]
     assert probing.begin() == []
+    assert probing.wait() == math.inf, "or whoever waits would ask without a pause"
     probing.found(targets[0], True)
+    assert probing.wait() == 0
     assert probing.begin() == [targets[AT_ONCE]]
 
 
