@@ -25,7 +25,7 @@ EVENTS_ROWS = "SELECT sequence, event_id, time, payload, hash FROM events WHERE 
 HISTORY_ROWS = "SELECT * FROM history WHERE ended_revision <= {} ORDER BY began_revision"
 
 
-@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 async def test_moving_to_another_broker(tmp_path: Path, catalogs: Catalogs) -> None:
     """Every service is visible again in the new epoch without a restart and every cache follows, whatever it knew; the
     old catalog is refused; the new one has the same events, versions, times and hashes."""

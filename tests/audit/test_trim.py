@@ -83,7 +83,7 @@ async def notes(bus: Broker, replicas: int = 1) -> Notes:
 
 
 @pytest.mark.usefixtures("young")
-@pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 async def test_who_lives_lives_on_and_who_died_stays_dead(
     tmp_path: Path, server: Server, bus: Broker, catalogs: Catalogs
 ) -> None:

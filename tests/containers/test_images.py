@@ -78,7 +78,7 @@ async def test_the_catalog(dsn: str) -> None:
     await catalog.open()
     beginning = await catalog.begin("epoch")
     batch = fold_batch({}, [message(registered(), 1)])
-    assert await catalog.store(beginning, batch) == Checkpoint("epoch", 1, batch.last_id)
+    assert await catalog.store(beginning, batch) == Checkpoint("epoch", 1, batch.last_id, batch.head)
     assert await catalog.records() == list(batch.changed.values())
     await catalog.close()
 

@@ -22,7 +22,7 @@ def run(new_database: NewDatabase, examples: int, steps: int, faults: int, *, pa
 @pytest.mark.timeout(300)
 def test_catalog_cache_and_log_agree_whatever_happens(new_database: NewDatabase) -> None:
     """After each step the catalog is the model, the cache is the model, and the catalog is the log folded from zero."""
-    run(new_database, examples=5, steps=25, faults=4, patient=False)
+    run(new_database, examples=4, steps=20, faults=3, patient=False)
 
 
 @pytest.mark.long

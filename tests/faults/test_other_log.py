@@ -116,6 +116,8 @@ async def test_row_27_a_log_is_imported_while_services_and_caches_live(tmp_path:
             await service.deregister()
             for name, id in (("orders", "o-1"), ("orders", "o-2"), ("payments", "p-1")):
                 programs.append(await command.start("register", name, "--id", id, *SHORT))
+            for weight in range(30, 0, -1):  # so that the log that comes has lower revisions, whatever is said in it
+                await me.update(weight=weight)
             await me.update(weight=3)
             orders = await stack.enter_async_context(registry.directory("orders"))
             everything = await stack.enter_async_context(registry.directory())

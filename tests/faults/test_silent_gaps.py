@@ -127,7 +127,9 @@ async def right(caches: list[Directory], catalog: Path) -> None:
         await until(lambda: shown(cache), lambda told: told == seen_by(cache, present(catalog)), seconds=40)
         since = asyncio.get_running_loop().time()
         await until(lambda: cache._census.proven_at, lambda at: at > since, seconds=40)
-        assert (cache.state, shown(cache)) == ("live", seen_by(cache, present(catalog)))
+        await until(
+            lambda: (cache.state, shown(cache)), lambda seen: seen == ("live", seen_by(cache, present(catalog)))
+        )
 
     await asyncio.gather(*map(one, caches))
 

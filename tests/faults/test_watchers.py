@@ -114,6 +114,7 @@ async def test_row_15_caches_that_are_killed_leave_nothing_at_the_server(
 
 
 @pytest.mark.parametrize("times", [200, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it collects what earlier tests left
 async def test_row_15_a_process_that_opens_and_closes_caches_does_not_grow(
     server: Server, bus: Broker, times: int
 ) -> None:

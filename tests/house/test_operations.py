@@ -155,7 +155,7 @@ async def test_the_database_is_down(tmp_path: Path, nats: EmbeddedBroker, postgr
                 async with directory:
                     await until(lambda: directory.get("orders", "o-1"), seconds=30)
                     await until(lambda: directory.state, lambda state: state == "live")
-                assert (await adsum("status")).code == 0
+                await until(lambda: adsum("status"), lambda status: status.code == 0, seconds=30)
         finally:
             postgres_server.start()
     await adsum.stop()

@@ -28,7 +28,10 @@ async def folded(dsn: str) -> list[tuple[int, str]]:
         await connection.close()
 
 
-@pytest.mark.parametrize(("away", "longer"), [("crashed", 0.0), ("paused", 0.0), ("crashed", UNFIT_AFTER + 3)])
+@pytest.mark.parametrize(
+    ("away", "longer"),
+    [("crashed", 0.0), ("paused", 0.0), pytest.param("crashed", UNFIT_AFTER + 3, marks=pytest.mark.long)],
+)
 async def test_the_log_waits(
     tmp_path: Path, nats: EmbeddedBroker, postgres_server: PostgresServer, away: str, longer: float
 ) -> None:
