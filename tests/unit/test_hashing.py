@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adsum.clients import ConsistentHash, Selection
+from adsum.clients import ConsistentHash, Selection, ZonePreferring
+from adsum.clients.choosing.ring import position
 from adsum.events.errors import InvalidValue
 from tests.choosing import Crowd, ids
 
@@ -133,3 +134,28 @@ def test_places_on_the_circle_are_the_same_for_ever() -> None:
     crowd = Crowd(*NAMES)
     told = "".join(homes(crowd.select(ConsistentHash()), range(40))[key][1] for key in range(40))
     assert told == "3120241012465560514410133131267560747221"
+
+
+def test_who_never_comes_back_keeps_no_points() -> None:
+    """A hundred who come and go, one after the other: of few of them anything is kept."""
+    crowd = Crowd(*NAMES)
+    policy = ConsistentHash()
+    selection = crowd.select(policy)
+    for n in range(100):
+        crowd.put(f"new-{n}")
+        selection.pick("key")
+        crowd.leave(f"new-{n}")
+        selection.pick("key")
+        assert len(policy._placed) == len(policy._ring._names) <= len(NAMES) + 1 + 8 + len(NAMES) // 4
+
+
+def test_the_keys_that_stay_in_a_zone_are_of_the_whole_circle() -> None:
+    """Not only those of its beginning, or who has its points there would have all of them."""
+    crowd = Crowd("far", zone="there")
+    for n in range(4):
+        crowd.put(f"n{n}", zone="here", health="passing" if n == 0 else "critical")
+    selection = crowd.select(ZonePreferring("here", ConsistentHash))
+    places = [position(f"{n}") / 2**64 for n in range(500) if selection.pick(f"{n}").instance.zone == "here"]
+    assert len(places) == pytest.approx(500 * 1.4 / 4, abs=50)
+    assert min(places) < 0.05
+    assert max(places) > 0.95

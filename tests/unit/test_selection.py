@@ -129,6 +129,9 @@ def test_the_filters_and_what_is_said_of_those_they_leave_out() -> None:
     admin = Endpoint(name="admin", host="h", port=2, protocol="grpc")
     crowd.put("right", endpoints=(Endpoint(host="h", port=1), admin))
     assert selection.pick().endpoint == admin
+    crowd.put("right", endpoints=(Endpoint(name="admin", host="h", port=2, protocol="http"),))
+    assert selection.members == ()
+    crowd.put("right", endpoints=(admin,))
     crowd.put("elsewhere", zone="us")
     crowd.put("old", zone="eu", version="1.3")
     crowd.put("new", zone="eu", version="2.0-rc.1")
