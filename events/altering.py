@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nats.js.api import StreamInfo
+from nats.js.api import ConsumerInfo, StreamInfo
 
 from .broker import Broker
 
-__all__ = ["change_stream", "delete_stream", "delete_subject", "store_together"]
+__all__ = ["change_stream", "delete_stream", "delete_subject", "look_at_consumer", "store_together"]
 
 
 async def change_stream(broker: Broker, stream: str, change: Callable[[dict[str, Any]], None]) -> StreamInfo:
@@ -30,6 +30,12 @@ async def store_together(broker: Broker, stream: str, messages: Sequence[tuple[s
     """
     doing = f"publish {len(messages)} messages into {stream}"
     return await broker.altering(doing, stream, lambda js: js.publish_together(messages))
+
+
+async def look_at_consumer(broker: Broker, stream: str, consumer: str) -> ConsumerInfo:
+    """How a consumer is, and which servers have it. Raises BrokerRefused, BrokerUnavailable."""
+    doing = f"look at consumer {consumer} of {stream}"
+    return await broker.altering(doing, stream, lambda js: js.consumer_info(stream, consumer))
 
 
 async def delete_subject(broker: Broker, stream: str, subject: str) -> None:

@@ -13,7 +13,7 @@ from nats.js.api import StreamInfo
 
 from .chain import GENESIS
 
-__all__ = ["TIME_HEADER", "Notes", "notes_of", "time_of"]
+__all__ = ["TIME_HEADER", "Notes", "notes_in", "notes_of", "time_of"]
 
 TIME_HEADER = "Adsum-Time"
 """In a message that was imported: when it was stored at first, in microseconds since 1970."""
@@ -47,8 +47,13 @@ class Notes(NamedTuple):
 
 
 def notes_of(info: StreamInfo) -> Notes:
-    """The notes in the settings of the log's stream. What cannot be read counts as not there."""
-    found = info.config.metadata or {}
+    """The notes in the settings of the log's stream."""
+    return notes_in(info.config.metadata)
+
+
+def notes_in(metadata: Mapping[str, str] | None) -> Notes:
+    """The notes in a stream's metadata. What cannot be read counts as not there."""
+    found = metadata or {}
 
     def text(name: str) -> str:
         return found.get(_PREFIX + name, "")

@@ -27,7 +27,7 @@ from .altering import change_stream
 from .broker import Broker
 from .errors import AdsumError, LogUnfinished, StreamMismatch, StreamMissing
 from .ids import new_epoch
-from .notes import Notes, notes_of
+from .notes import Notes, notes_in, notes_of
 
 __all__ = [
     "BEATS",
@@ -35,6 +35,7 @@ __all__ = [
     "IMPORTING",
     "TOPOLOGY",
     "TRIMMING",
+    "NotesChanged",
     "alone",
     "compare",
     "definitions",
@@ -158,10 +159,20 @@ async def renew_epoch(broker: Broker, epochs_seen: Iterable[str] = ()) -> str:
     return epoch
 
 
-async def note(broker: Broker, notes: Notes, **settings: object) -> StreamInfo:
-    """Write these notes into the log's stream, and change these settings of it in the same step."""
+class NotesChanged(AdsumError):
+    """Another command wrote into the notes of the log meanwhile; nothing was changed."""
+
+
+async def note(broker: Broker, notes: Notes, instead_of: Notes | None = None, **settings: object) -> StreamInfo:
+    """Write these notes into the log's stream, and change these settings of it in the same step.
+
+    Raises NotesChanged if the notes there are not those that they are to replace.
+    """
 
     def change(found: dict[str, Any]) -> None:
+        there = notes_in(found.get("metadata"))
+        if instead_of is not None and there != instead_of:
+            raise NotesChanged(f"another command is at work on the log, or was ({there.trimming or there.importing})")
         found["metadata"] = notes.within(found.get("metadata") or {})
         found.update(settings)
 
