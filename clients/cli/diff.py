@@ -191,7 +191,7 @@ def diff(where: Where, first: Moment, second: Moment, service: str | None, exit_
     if as_json:
         show_json(found.fields())
     else:
-        _show(found, f"of {service} in" if service else "in", where.namespace)
+        _show(found, service, where.namespace)
     return 1 if exit_code and found.differences else 0
 
 
@@ -256,17 +256,19 @@ async def _deciding(
     }
 
 
-def _show(found: _Found, of: str, namespace: str) -> None:
+def _show(found: _Found, service: str | None, namespace: str) -> None:
     counts = Counter(one.kind for one in found.differences)
     if counts:
         told_counts = ", ".join(f"{counts[kind]} {kind}" for kind in ("joined", "left", "changed") if counts[kind])
         show_line(f"from {found.since} to {found.until}: {told_counts}")
         Lines(COLUMNS).show(_rows(found))
     else:
-        note(f"nothing {of} namespace {namespace} differs from {found.since} to {found.until}")
+        of = f" of {service}" if service else ""
+        note(f"nothing{of} in namespace {namespace} differs from {found.since} to {found.until}")
     if found.passing:
         bounds = f"--since @{found.since.revision} --until @{found.until.revision}"
-        note(f"{found.passing} more came and went between: adsum log {bounds} tells of them")
+        command = f"adsum log {service} {bounds}" if service else f"adsum log {bounds}"
+        note(f"{found.passing} more came and went between: {command} tells of them")
 
 
 def _rows(found: _Found) -> Iterator[list[Cell]]:

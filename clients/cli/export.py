@@ -13,7 +13,7 @@ from adsum.events.questions import Moment
 
 from .moments import MOMENT, TIMES
 from .options import Where, broker_options, json_option, pass_where
-from .output import Cell, Column, Lines, note, show_json
+from .output import Cell, Column, Lines, PipeClosed, note, show_json
 from .progress import progress
 from .session import Failed, reading, run
 
@@ -38,7 +38,7 @@ def export_log(where: Where, file: str, since: Moment, as_json: bool) -> None:
     \b
     Examples:
       adsum export /var/backups/adsum.jsonl.gz
-      adsum export - | jq -c .payload
+      adsum export - | jq -c '.payload // empty'
       adsum export incident.jsonl --since 2026-01-31T14:00
     """
     done = run(_export(where, file, Span(since, namespace=where.only)))
@@ -61,6 +61,8 @@ async def exported(broker: Broker, file: str, span: Span) -> Exported:
     try:
         with progress("read", messages) as told:
             return await export(broker, file, span, told)
+    except BrokenPipeError:
+        raise PipeClosed("nobody reads what is exported any more") from None
     except OSError as error:
         raise Failed(f"{file} cannot be written: {error.strerror or error}") from None
 

@@ -34,10 +34,10 @@ from adsum.events.questions import EVENT_TYPES, Moment
 from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.streams import EVENTS, read_epoch
 
-from .moments import MOMENT, TIMES, Dated, check_order
+from .moments import MOMENT, TIMES, Dated, check_order, local
 from .near import near, near_ids
 from .options import Where, broker_options, json_option, pass_where
-from .output import Cell, Column, Lines, brief, iso, note, show_json_lines
+from .output import SHORTENED, Cell, Column, Lines, brief, iso, note, show_json_lines
 from .session import heard, reading, run, while_read
 from .shown import summary
 from .snapshot import snapshot
@@ -90,9 +90,9 @@ def log(
     """Every lifecycle event of SERVICE, or of all services, from the first one on.
 
     Types are registered, updated, health-changed, mode-changed, lapsed, resumed, expired and deregistered. A message
-    that cannot be read is shown as such (type "unreadable"), with the reason. With --json one line an event: its place
-    in the log, whose it is, who said it and what it says. Where there is none a note says so, which is no error. It is
-    read from the broker itself, also while no adsumd runs.
+    that cannot be read is shown as such (type "unreadable"), with the reason. Times are those of this machine's zone.
+    With --json one line an event: its place in the log, whose it is, who said it and what it says. Where there is none
+    a note says so, which is no error. It is read from the broker itself, also while no adsumd runs.
 
     \b
     Examples:
@@ -105,6 +105,8 @@ def log(
     if service is not None:
         check_label("service", service)
     if instance is not None:
+        if SHORTENED in instance:
+            raise InvalidValue("instance id", instance, "is shortened; adsum log | less -S shows it in full")
         check_label("instance id", instance)
     for kind in types:
         check_type(kind)
@@ -263,7 +265,7 @@ def _cells(message: Message) -> list[Cell]:
     kind = UNREADABLE if isinstance(event, str) else type_of(event)
     return [
         Cell(str(message.sequence)),
-        Cell(iso(message.time)),
+        Cell(local(message.time)),
         Cell(key.service),
         Cell(key.id),
         Cell(kind, _STYLES.get(kind, "")),

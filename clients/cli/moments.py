@@ -15,6 +15,8 @@ from adsum.events.questions import Moment
 
 __all__ = ["MOMENT", "TIMES", "Dated", "MomentType", "check_order", "local", "parse_moment"]
 
+REST = 0.000999
+"""Seconds by which a time to the millisecond, as commands print that of an event, may be cut: the event counts."""
 AHEAD = 5.0
 """Seconds by which the broker's clock may be ahead of this machine's, so that a time it just gave is none to come."""
 RULE = (
@@ -30,7 +32,8 @@ A TIME is one of:
   -2h, -90m, "-3d 4h"    that long ago by the clock of this machine
   now
   @1234                  a revision: a SEQUENCE of adsum log
-A time means the log up to that time, by the clock of the broker."""
+A time means the log up to that time, by the clock of the broker; one to the
+millisecond up to its end, so an event is in what its printed time means."""
 """The end of the help of every command that takes a time."""
 
 _MINUS = "\u2212"
@@ -76,7 +79,7 @@ def check_order(first: Moment, second: Moment, field: str, other: str) -> None:
 def local(seconds: float, zone: tzinfo | None = None, digits: str = "milliseconds") -> str:
     """A time as `parse_moment` reads it back, cut to some digits, in a zone (None: the machine's)."""
     try:
-        return datetime.fromtimestamp(seconds, UTC).astimezone(zone).isoformat(timespec=digits)
+        return datetime.fromtimestamp(seconds, UTC).astimezone(zone).isoformat(timespec=digits).replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return f"{seconds:g} seconds since 1970"
 
@@ -105,11 +108,12 @@ def _time(text: str, bare: str, now: float, zone: tzinfo | None, field: str) -> 
     except (ValueError, OverflowError, OSError):  # the 30th of February, year 0
         return None
     if first > second:
-        raise InvalidValue(field, text, "was not: the clocks were put forward over it", local(first, said))
+        raise InvalidValue(field, text, "was not: the clocks were put forward over it", local(first, said, "auto"))
     if first < second:
-        rule = f"was twice, because the clocks were put back: say {local(first, said)} or {local(second, said)}"
+        once, again = (local(one, said, "auto") for one in (first, second))
+        rule = f"was twice, because the clocks were put back: say {once} or {again}"
         raise InvalidValue(field, text, rule)
-    return first
+    return first + REST if re.fullmatch(".*[.][0-9]{3}", shape["rest"]) else first
 
 
 def _date(day: str, now: float, zone: tzinfo | None) -> date:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from .output import SHORTENED
+
 __all__ = ["near", "near_ids"]
 
 MOST = 3
@@ -17,7 +19,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 def near_ids(id: str, known: Iterable[str]) -> str:
     """The same for ids, of which often only the beginning or the end is typed, or both as tables show it. Pure."""
-    begin, dots, end = id.partition("…")
+    begin, dots, end = id.partition(SHORTENED)
     close = [one for one in sorted(set(known)) if one.startswith(begin) and one.endswith(end)] if begin + end else []
     if not close and not dots:
         close = [one for one in sorted(set(known)) if one.endswith(id)]

@@ -20,9 +20,9 @@ from adsum.events.log import Outrun, Word, last_word, say
 from adsum.events.names import Key, check_label, check_text
 from adsum.events.streams import TOPOLOGY, read_epoch
 
-from .near import near
+from .near import near, near_ids
 from .options import Where, broker_options, pass_where
-from .output import note
+from .output import SHORTENED, note
 from .session import Failed, reading, run
 from .snapshot import snapshot
 
@@ -110,14 +110,16 @@ def operator() -> Author:
 
 
 def _key(where: Where, service: str, id: str) -> Key:
-    return Key(where.namespace, check_label("service", service), check_label("instance id", id))
+    if SHORTENED not in id:  # as tables shorten it: no id, but one can be suggested
+        check_label("instance id", id)
+    return Key(where.namespace, check_label("service", service), id)
 
 
 async def _speak(where: Where, key: Key, decide: Callable[[Word, str], Event | Gone], done: str) -> str:
     """Say what `decide` makes of the last word; look and decide anew when somebody else spoke first."""
     async with reading(where) as broker:
         await read_epoch(broker)
-        word = await last_word(broker, key)
+        word = await last_word(broker, key) if SHORTENED not in key.id else None
         for _ in range(TRIES):
             if word is None:
                 raise Failed(await _unknown(broker, key))
@@ -156,7 +158,7 @@ async def _unknown(broker: Broker, key: Key) -> str:
     there = await snapshot(broker, key.namespace)
     ids = [one.id for one in there if one.service == key.service]
     if ids:
-        return f"there is no instance {key.id} of {key.service} in namespace {key.namespace}{near(key.id, ids)}"
+        return f"there is no instance {key.id} of {key.service} in namespace {key.namespace}{near_ids(key.id, ids)}"
     hint = near(key.service, (one.service for one in there))
     return f"there is no service {key.service} in namespace {key.namespace}{hint}"
 

@@ -21,6 +21,7 @@ from adsum.events.errors import AdsumError
 
 __all__ = [
     "EMPTY",
+    "SHORTENED",
     "Cell",
     "Column",
     "Layout",
@@ -48,6 +49,8 @@ ROOM = 30
 """The least width in which a wrapped last column can still be read."""
 BELOW = 4
 _COLOURS = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+SHORTENED = "…"
+"""What stands in an id for what was left out of it."""
 EMPTY = "-"
 """What an empty cell shows in a pipe, so that columns can be counted."""
 
@@ -149,8 +152,9 @@ class Lines:
 
     def _heading(self, layout: Layout, coloured: bool) -> str:
         shown = [*layout.shown, *([] if layout.below else [len(self._columns) - 1])]
-        cells = [Cell(self._columns[at].title.ljust(self._width(at, layout)), "bold") for at in shown]
-        return (" " * GAP).join(_ansi(cell) if coloured else cell.text for cell in cells).rstrip()
+        widths = [*(self._width(at, layout) for at in shown[:-1]), 0]  # blanks after the last would take lines
+        cells = [Cell(self._columns[at].title.ljust(width), "bold") for at, width in zip(shown, widths, strict=True)]
+        return (" " * GAP).join(_ansi(cell) if coloured else cell.text for cell in cells)
 
     def _lines(self, row: Sequence[Cell], layout: Layout, width: int | None, coloured: bool) -> Iterator[str]:
         """One row: the last cell begins beside the others or below them."""
@@ -238,7 +242,7 @@ def sentence(text: str) -> str:
 
 def brief(id: str) -> str:
     """An id as people tell it from others: the beginning and the end of a long one. Pure."""
-    return id if len(id) <= 13 else f"{id[:6]}…{id[-6:]}"
+    return id if len(id) <= 13 else f"{id[:6]}{SHORTENED}{id[-6:]}"
 
 
 def iso(seconds: float) -> str:

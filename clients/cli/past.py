@@ -35,7 +35,8 @@ class Instant(NamedTuple):
     def __str__(self) -> str:
         if self.time is None:
             return f"@{self.revision}" if self.revision else "the beginning of the log"
-        return f"{local(self.time, digits='seconds')} ({f'@{self.revision}' if self.revision else 'before the log'})"
+        digits = "seconds" if self.time.is_integer() else "milliseconds"
+        return f"{local(self.time, digits=digits)} ({f'@{self.revision}' if self.revision else 'before the log'})"
 
     @property
     def fields(self) -> dict[str, Any]:

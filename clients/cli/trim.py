@@ -60,6 +60,8 @@ def trim_log(where: Where, before: Moment | None, file: str | None, finishing: b
       adsum trim --finish
     """
     if finishing:
+        if before is not None or file is not None:
+            raise click.UsageError("--finish stands alone: what it finishes is written in the log.")
         run(_finish(where))
         return
     if before is None or file is None:
@@ -68,7 +70,7 @@ def trim_log(where: Where, before: Moment | None, file: str | None, finishing: b
         raise Failed(f"{file} is there already: what is removed goes into a file of its own")
     done = run(_trim(where, before, file))
     if done is None:
-        note("nothing is to be removed: the log begins there, or all that is before is too young")
+        note("nothing is to be removed: the log begins there, or what is before was said within the last hour")
     elif as_json:
         show_json(archive_fields(file, done))
     else:
@@ -78,7 +80,8 @@ def trim_log(where: Where, before: Moment | None, file: str | None, finishing: b
 async def _finish(where: Where) -> None:
     async with reading(where) as broker:
         notes = await finish(broker)
-        note(f"the log takes events; it is trimmed up to {notes.trimmed}")
+        told = f"it is trimmed up to @{notes.trimmed}" if notes.trimmed else "nothing of it was ever trimmed"
+        note(f"the log takes events; {told}")
 
 
 async def _trim(where: Where, before: Moment, file: str) -> Exported | None:

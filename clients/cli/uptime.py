@@ -81,7 +81,7 @@ def uptime(where: Where, service: str | None, since: Moment, until: Moment, ever
         of = f" of {service}" if service else ""
         note(f"nobody{of} was there in namespace {where.namespace} from {found.since} to {found.until}{found.hint}")
     elif hidden:
-        note(f"{hidden} more had left before and were not there at all; --all shows them")
+        note(f"{hidden} more had left before; --all shows also these")
 
 
 class _Found(NamedTuple):

@@ -20,6 +20,7 @@ from adsum.events.streams import EVENTS
 
 from .comparing import differences
 from .log import author_of, detail
+from .moments import local
 from .options import Where, broker_options, json_option, pass_where
 from .output import Cell, Column, Lines, brief, iso, note, show_json_lines
 from .session import heard, ready, run, while_read
@@ -111,14 +112,14 @@ async def _said(broker: Broker, change: Change) -> Event | None:
 
 
 def _show(change: Change, said: Event | None, lines: Lines | None) -> None:
-    now = iso(time.time())
+    now = time.time()
     if lines is None:
-        show_json_lines([{"time": now} | change_fields(change, said)])
+        show_json_lines([{"time": iso(now)} | change_fields(change, said)])
         return
     one = change.instance
     state = condition(change.after) if change.after is not None else Cell("gone", "red")
     kind = Cell(change.kind, _STYLES[change.kind])
-    lines.show([[Cell(now), kind, Cell(one.service), Cell(one.id), state, Cell(_detail(change, said))]])
+    lines.show([[Cell(local(now)), kind, Cell(one.service), Cell(one.id), state, Cell(_detail(change, said))]])
 
 
 def change_fields(change: Change, said: Event | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from adsum.events.questions import MOST_ROWS, EventsAsked, Logged, Moment, Page,
 from .moments import local
 from .near import near, near_ids
 from .options import Where, broker_options, json_option, pass_where
-from .output import Cell, Column, Lines, iso, note, show_json, show_line
+from .output import SHORTENED, Cell, Column, Lines, iso, note, show_json, show_line
 from .past import asking, known
 from .session import Failed, run
 from .story import Now, Told, now, tell
@@ -64,7 +64,7 @@ def why(where: Where, service: str, id: str, as_json: bool) -> None:
       adsum why orders web-1 --json | jq '.story[] | select(.evidence)'
     """
     check_label("service", service)
-    if "…" not in id:  # as tables shorten it: no id, but one can be suggested
+    if SHORTENED not in id:  # as tables shorten it: no id, but one can be suggested
         check_label("instance id", id)
     asked = run(_look(where, Key(where.namespace, service, id)))
     story = tell(asked.events, asked.versions)
@@ -79,7 +79,7 @@ async def _look(where: Where, key: Key) -> _Asked:
     async with asking(where) as history:
         events: list[Logged] = []
         page: Page[Logged] | None = None
-        if "…" not in key.id:
+        if SHORTENED not in key.id:
             async for page in history.pages(EventsAsked(**key._asdict(), limit=MOST_ROWS)):
                 events += page.items
         versions: list[Version] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from adsum.clients.cli.output import brief
 from adsum.events.broker import Broker
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Deregistered, Expired, HealthChanged, Silence
@@ -70,14 +71,17 @@ async def test_drain_and_undo(adsum: Adsum, broker: Broker) -> None:
 
 async def test_an_unknown_one_is_an_error_with_near_names(adsum: Adsum, broker: Broker) -> None:
     await put(broker, "orders", "orders-1")
+    await put(broker, "web", id := new_id())
     for command in ("drain", "deregister"):
+        result = await adsum(command, "web", brief(id))
+        assert (result.code, result.err.endswith(f"; did you mean {id}?\n")) == (1, True)
         result = await adsum(command, "orders", "order-1")
         assert result.code == 1
         assert "there is no instance order-1 of orders in namespace default; did you mean orders-1?" in result.err
         result = await adsum(command, "order", "orders-1")
         assert result.code == 1
         assert "there is no service order in namespace default; did you mean orders?" in result.err
-    assert types(await adsum.events()) == ["registered"]
+    assert types(await adsum.events()) == ["registered", "registered"]
 
 
 async def test_it_speaks_again_when_somebody_else_was_faster(adsum: Adsum, broker: Broker) -> None:

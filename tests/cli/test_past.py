@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -151,6 +153,35 @@ async def test_at_is_shown_like_instances_under_the_moment_that_it_was(served: A
         assert told in refused.err
 
 
+async def test_what_is_printed_can_be_asked_for(served: Adsum, line: Broker) -> None:
+    """Each time that log prints, in the zone of this machine, means the log up to that event, which counts."""
+    for at in range(5):
+        await instance(line, f"i-{at}").register()
+    env = {**served.env, "TZ": "Asia/Kolkata"}
+    rows = [row.split() for row in (await served("log", env=env)).out.splitlines()[1:]]
+    assert all(row[1].endswith("+05:30") for row in rows)
+    for sequence, time, *_ in rows:
+        for zone in ("Asia/Kolkata", "UTC"):
+            told = (await served("at", time, env=env | {"TZ": zone})).out.splitlines()[0]
+            assert f"(@{sequence}): {sequence} instance" in told
+    exact = (await served("at", "@3", env=env)).out.splitlines()[0]
+    assert exact.startswith(f"{rows[2][1]} (@3)")
+    since = (await served("log", "--since", rows[2][1], "--until", rows[3][1], env=env)).out.splitlines()[1:]
+    assert [row.split()[0] for row in since] == ["4"]
+
+
+async def test_who_came_and_went_between_is_told_with_where_to_look(served: Adsum, line: Broker) -> None:
+    await instance(line, "b", "billing").register()
+    one = instance(line, "a")
+    await one.register()
+    await tell(one, Deregistered)
+    nothing = await served("diff", "@1", "@3", "orders")
+    assert (nothing.code, nothing.out) == (0, "")
+    command = nothing.err.splitlines()[-1].partition("between: adsum ")[2].removesuffix(" tells of them")
+    assert command == "log orders --since @1 --until @3"
+    assert types(await served.events(*command.split()[1:])) == ["registered", "deregistered"]
+
+
 # ---- diff, why, uptime
 
 
@@ -216,7 +247,7 @@ async def test_a_service_that_broke(served: Adsum, line: Broker) -> None:
     assert [one["id"] for one in later["services"][0]["instances"]] == ["a", "c"]
     text = await served("uptime", "orders", "--since", "@6")
     assert [row.split()[1] for row in text.out.splitlines()[2:]] == ["(any)", "a", "c"]
-    assert "1 more had left before and were not there at all; --all shows them" in text.err
+    assert "1 more had left before; --all shows also these" in text.err
     everyone = await served("uptime", "orders", "--since", "@6", "--all")
     assert [row.split()[1:4] for row in everyone.out.splitlines()[2:]][2] == ["b", "0.00%", "0.00%"]
 
@@ -258,6 +289,23 @@ async def test_a_reader_that_had_enough_is_no_error(served: Adsum, line: Broker)
         assert out.splitlines()[-1] in (b"0", b"141")  # 0 if the pipe took it all
 
 
+async def test_an_export_whose_reader_had_enough_is_no_error(adsum: Adsum, broker: Broker) -> None:
+    await instance(broker, "a").register()
+    reads, writes = os.pipe()
+    os.close(reads)
+    shell = await asyncio.create_subprocess_exec(
+        SCRIPTS / "adsum", "export", "-", env=adsum.env, stdout=writes, stderr=asyncio.subprocess.PIPE
+    )
+    os.close(writes)
+    assert (await shell.communicate())[1] == b""
+    assert shell.returncode in (0, 141)
+
+
+def plain(shown: Terminal) -> str:
+    """What was printed, without its colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.screen)
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 async def test_everything_fits_into_a_terminal(served: Adsum, line: Broker, columns: int) -> None:
     one = instance(line, new_id(), version="1", metadata={"team": "payments and refunds"})
@@ -266,7 +314,7 @@ async def test_everything_fits_into_a_terminal(served: Adsum, line: Broker, colu
     await one.register()
     await tell(one, Deregistered, ANN, reason="wrong build")
     await instance(line, "b").register()
-    env = {**served.env, "NO_COLOR": "1", "TZ": "Europe/Berlin"}
+    env = {**served.env, "TZ": "Europe/Berlin"}
     for command, ends in (
         (["at", "@3"], "team=payments" if columns > 80 else "1 instance, 1 routable"),
         (["diff", "@1", "@5"], "joined"),
@@ -276,10 +324,10 @@ async def test_everything_fits_into_a_terminal(served: Adsum, line: Broker, colu
         shown = await Terminal.start([str(SCRIPTS / "adsum"), *command], env, columns)
         try:
             assert await shown.code() == 0, shown.screen
-            await shown.shows(ends)
-            plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.screen)
-            answer = [row for row in plain.splitlines() if not row.startswith(("adsum: ", "from "))]
+            screen = await until(partial(plain, shown), partial(re.search, re.escape(ends)))
+            answer = [row for row in screen.splitlines() if not row.startswith(("adsum: ", "from "))]
             assert max(map(len, answer)) <= columns, shown.screen
+            assert all(answer), shown.screen  # no row is empty
         finally:
             await shown.close()
 

@@ -46,6 +46,7 @@ BAD_VALUES = [
     (["uptime", "A"], "service 'A'"),
     (["log", "--type", "expire"], "type 'expire': is none of registered, updated"),
     (["log", "--instance", "A"], "instance id 'A'"),
+    (["log", "--instance", "0198c5…9a1000"], "is shortened; adsum log | less -S shows it in full"),
     (["log", "--since", "yesterdy"], "since 'yesterdy': must be"),
     (["log", "--since", "@2", "--until", "@1"], "until '@1': must not be before --since"),
 ]
@@ -66,6 +67,7 @@ WRONG_USAGE = [
     (["at"], "Missing argument 'TIME'"),
     (["diff", "-2h"], "Missing argument 'TIME2'"),
     (["at", "now", "--rutable"], "--routable"),
+    (["trim", "--finish", "--before", "-2h"], "--finish stands alone"),
     (["log", "--follow", "--until", "now"], "--follow goes on for ever and --until ends"),
 ]
 

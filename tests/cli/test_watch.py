@@ -41,6 +41,7 @@ async def test_joined_changed_left(served: Adsum) -> None:
 
 
 async def test_one_that_is_killed_becomes_stale_and_leaves(served: Adsum) -> None:
+    served.env["TZ"] = "Asia/Kolkata"
     watcher = await served.start("watch", "orders")
     victim = await keeper(served, "orders", "a")
     await keeper(served, "billing", "b")
@@ -48,6 +49,7 @@ async def test_one_that_is_killed_becomes_stale_and_leaves(served: Adsum) -> Non
     await watcher.prints("up -> stale")
     await watcher.prints("expired")
     assert not any("billing" in line for line in watcher.out)
+    assert all("+05:30  " in line for line in watcher.out[1:])  # times are this machine's
 
 
 async def test_only_a_capability(served: Adsum) -> None:

@@ -114,7 +114,7 @@ async def test_the_python_example_runs(tmp_path: Path) -> None:
         await registry.broker.ready(10)
         async with registry.register("orders", id="o-1", port=1) as me:
             assert me.state == "registered"
-            code = example.replace("nats://127.0.0.1:4222", daemon.url).replace("- 3600", "")
+            code = example.replace("nats://127.0.0.1:4222", daemon.url).replace("- 60", "")
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-W", "error", "-c", code,
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
