@@ -17,11 +17,16 @@ __all__ = ["Audit"]
 
 
 class Audit:
-    """Is told of the fold as it goes on: `before` something is folded, and what was `folded`; then `finish`."""
+    """Is told of the fold as it goes on: `before` something is folded, and what was `folded`; then `finish`.
 
-    def __init__(self, ledger: Ledger, stands: Stands, epoch: str) -> None:
+    `trimmed`: up to there the log was trimmed, and the catalog may have forgotten what was; no more of it.
+    """
+
+    def __init__(self, ledger: Ledger, stands: Stands, epoch: str, trimmed: int) -> None:
         self._ledger, self._stands, self._epoch = ledger, stands, epoch
-        self._complete_from, self._end = stands.complete_from, stands.checkpoint.sequence
+        self._most_forgotten = trimmed + 1
+        self._complete_from = min(stands.complete_from, self._most_forgotten)
+        self._end = stands.checkpoint.sequence
         first = self._complete_from if self._complete_from > 1 else None
         self._events, self._rejected = (
             RowsComparison(table, ledger.table(table), order=lambda row: row[0], first=first, as_text=ledger.as_text)
@@ -85,6 +90,12 @@ class Audit:
             await self._instances.expect(row)
         for table in (self._events, self._rejected, self._instances, self._history):
             await table.end()
+        self._compare_checkpoint(folding)
+
+    def _compare_checkpoint(self, folding: Folding) -> None:
+        if self._stands.complete_from > self._most_forgotten:
+            most, claimed = f"{self._most_forgotten} at most", str(self._stands.complete_from)
+            self._checkpoint.append(differs("checkpoint", "", "complete_from", most, claimed))
         expected = folding.checkpoint._replace(epoch=self._epoch)
         for field, wanted, found in zip(expected._fields, expected, self._stands.checkpoint, strict=True):
             if wanted != found:

@@ -56,7 +56,7 @@ async def verify(
         scratch = stack.enter_context(Scratch(ledger.stamp if ledger is not None else moment))
         reading = _Reading(scratch, log.notes.epoch, head)
         if ledger is not None and stands is not None:
-            reading.audit = Audit(ledger, stands, log.notes.epoch)
+            reading.audit = Audit(ledger, stands, log.notes.epoch, log.notes.trimmed)
         bus = _Bus(broker, log, reading)
         await bus.begin()
         began = time.monotonic()
@@ -77,7 +77,7 @@ async def verify_alone(catalog: str, *, head: tuple[str, int | None] | None, pro
         epoch, end = stands.checkpoint.epoch, stands.checkpoint.sequence
         with Scratch(ledger.stamp) as scratch:
             reading = _Reading(scratch, epoch, head)
-            reading.audit = Audit(ledger, stands, epoch)
+            reading.audit = Audit(ledger, stands, epoch, 0)
             began = time.monotonic()
             await reading.run(_own_events(ledger), end, progress)
             verified = reading.verified(time.monotonic() - began)

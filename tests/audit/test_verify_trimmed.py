@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from adsum.events.broker import Broker
+from adsum.events.exporting import Span, export
+from adsum.events.notes import Notes
+from adsum.events.streams import note, read_epoch
 from adsum.projector.databases import open_catalog
 from adsum.projector.embedded import EmbeddedBroker
 from adsum.projector.errors import Refusal
@@ -27,18 +30,21 @@ async def test_a_catalog_that_forgot_is_compared_from_where_it_is_complete(
 ) -> None:
     """Forgotten whole or in part; what it kept of that time is compared, and an edit of it is found."""
     await say_all(broker, 200)
-    database = await new_database(tmp_path)
+    database, log, base = await new_database(tmp_path), await whole_log(broker), [str(tmp_path / "whole.jsonl")]
     async with told(nats, tmp_path):
         await rebuild(broker, database.dsn, until=None, base=(), progress=unheard)
+        await export(broker, base[0], Span(), lambda _: None)
+        notes = Notes(epoch=await read_epoch(broker), trimmed=THROUGH)
+        await note(broker, notes._replace(trimmed_head=bytes.fromhex(head_of(log[:THROUGH]))))
         await database.run(f"UPDATE checkpoint SET complete_from = {THROUGH + 1}")  # and nothing is removed yet
-        found = await verify(broker, catalog=database.dsn, head=None, cache=None, base=(), progress=unheard)
+        found = await verify(broker, catalog=database.dsn, head=None, cache=None, base=base, progress=unheard)
         assert found.differences == ()
         await database.run("UPDATE checkpoint SET complete_from = 1")
         catalog = open_catalog(database.dsn)
         await catalog.open()
         await catalog.forget(THROUGH)
         await catalog.close()
-        found = await verify(broker, catalog=database.dsn, head=None, cache=None, base=(), progress=unheard)
+        found = await verify(broker, catalog=database.dsn, head=None, cache=None, base=base, progress=unheard)
         assert found.differences == ()
         assert f"from revision {THROUGH + 1} up to" in found.compared[0]
         with pytest.raises(Refusal, match=f"before revision {THROUGH + 1} was removed"):
@@ -49,8 +55,27 @@ async def test_a_catalog_that_forgot_is_compared_from_where_it_is_complete(
             (f"UPDATE history SET reason = 'edited' WHERE began_revision = {kept}", "history", kept),
         ):
             await database.run(sql)
-            edited = await verify(broker, catalog=database.dsn, head=None, cache=None, base=(), progress=unheard)
+            edited = await verify(broker, catalog=database.dsn, head=None, cache=None, base=base, progress=unheard)
             assert (table, str(place)) in [(one.table, one.place) for one in edited.differences]
+
+
+async def test_a_catalog_that_claims_to_have_forgotten_more_is_found(
+    nats: EmbeddedBroker, broker: Broker, new_database: NewDatabase, tmp_path: Path
+) -> None:
+    """The log was not trimmed: what the catalog lacks was taken away, whatever its checkpoint says."""
+    await say_all(broker, 200)
+    database = await new_database(tmp_path)
+    async with told(nats, tmp_path):
+        await rebuild(broker, database.dsn, until=None, base=(), progress=unheard)
+        for sql, tables in (
+            ("UPDATE checkpoint SET complete_from = 30", ["checkpoint"]),
+            ("UPDATE events SET author_name = 'nobody' WHERE sequence = 20", ["events", "checkpoint"]),
+            ("DELETE FROM history WHERE ended_revision < 30", ["events", "history", "checkpoint"]),
+        ):
+            await database.run(sql)
+            found = await verify(broker, catalog=database.dsn, head=None, cache=None, base=(), progress=unheard)
+            assert sorted(one.table for one in found.differences) == sorted(tables)
+        assert [one.field for one in found.differences if one.table == "checkpoint"] == ["complete_from"]
 
 
 async def test_a_log_that_begins_later_is_verified_with_its_base(
