@@ -49,7 +49,7 @@ _CLOSED_DOORS = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLIT
 # and in order, and what they held is read again from the log, from the checkpoint that went back with them.
 # What the WAL holds goes into the database in `tidy`, by the other connection: done by the commit that passes SQLite's
 # own limit (1,000 pages, every 80th registration) it held that one up for 4 to 14 ms. The limit here bounds the disk.
-# The cache (KiB, taken as it is needed) holds what a batch touches of ten indexes: with 2 MB it was read again and again.
+# The cache (KiB, taken as needed) holds what a batch touches of ten indexes: with 2 MB it was read again and again.
 _SETTINGS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
