@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import gzip
 import os
 import sys
@@ -31,6 +32,7 @@ import msgspec
 
 from .chain import GENESIS, link
 from .errors import AdsumError, InvalidValue, Undecodable
+from .ids import new_id
 from .reader import Message
 from .subjects import key_of
 
@@ -151,10 +153,11 @@ class ArchiveWriter:
 
 
 @contextmanager
-def write_archive(file: str, header: Header) -> Iterator[ArchiveWriter]:
+def write_archive(file: str, header: Header, new: bool = False) -> Iterator[ArchiveWriter]:
     """Write `file` ("-": standard output; compressed where the name ends in .gz).
 
-    It is there, whole and on disk, once the block was left, and not there at all if that was by an error.
+    It is there, whole and on disk, once the block was left, and not there at all if that was by an error. `new`: never
+    in the place of another file. What is no file (a device, a pipe) is written into, and is never replaced.
     """
     if file == "-":
         writer = ArchiveWriter(sys.stdout.buffer, header)
@@ -162,21 +165,36 @@ def write_archive(file: str, header: Header) -> Iterator[ArchiveWriter]:
         writer.end()
         sys.stdout.buffer.flush()
         return
-    path = Path(file)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path = Path(os.path.realpath(file))  # the file that a link names, not the link
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
+    if path.exists() and not path.is_file():
+        with path.open("wb") as raw, _written_to(raw, file, header) as writer:
+            yield writer
+        return
+    part = path.with_name(f".{path.name}.{new_id()[-12:]}.part")
     try:
         with part.open("xb") as raw:
-            with _compressed(raw) if file.endswith(".gz") else _plain(raw) as out:
-                writer = ArchiveWriter(out, header)
+            with _written_to(raw, file, header) as writer:
                 yield writer
-                writer.end()
             raw.flush()
             os.fsync(raw.fileno())
-        part.rename(path)
+        if new:
+            os.link(part, path)  # which, unlike a renaming, never replaces
+        else:
+            part.rename(path)
         _sync_folder(path.parent)
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
+
+
+@contextmanager
+def _written_to(raw: IO[bytes], file: str, header: Header) -> Iterator[ArchiveWriter]:
+    with _compressed(raw) if file.endswith(".gz") else _plain(raw) as out:
+        writer = ArchiveWriter(out, header)
+        yield writer
+        writer.end()
 
 
 class Archive:

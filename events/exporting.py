@@ -28,11 +28,15 @@ class LogReplaced(AdsumError):
 
 
 class Span(NamedTuple):
-    """What of the log is wanted: what came after `since`, up to the first message of which `ends` holds."""
+    """What of the log is wanted: what came after `since`, up to the first message of which `ends` holds.
+
+    `new`: into a file that is not there yet.
+    """
 
     since: Moment = Moment(revision=0)
     ends: Callable[[Message], bool] = lambda message: False
     namespace: str = ""
+    new: bool = False
 
 
 class Exported(NamedTuple):
@@ -72,11 +76,11 @@ async def export(broker: Broker, file: str, span: Span, told: Callable[[int], No
                 continue
             if writer is None:
                 header = _header(notes, first, head, span)
-                writer = stack.enter_context(write_archive(file, header))
+                writer = stack.enter_context(write_archive(file, header, span.new))
             writer.add(message)
         if writer is None:
             header = _header(notes, first, head, span)
-            writer = stack.enter_context(write_archive(file, header))
+            writer = stack.enter_context(write_archive(file, header, span.new))
         after, _, _ = await log_now(broker)
         if (after.epoch, after.trimmed) != (notes.epoch, notes.trimmed):
             raise LogReplaced("while the log was read it became another one, or was trimmed: export it again")

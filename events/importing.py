@@ -15,15 +15,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from nats.js.api import StreamConfig, SubjectTransform
+from nats.js.api import StreamConfig, StreamInfo, SubjectTransform
 
+from . import subjects
 from .altering import delete_stream, delete_subject, store_together
 from .archive import Header, Trailer, read_archive
 from .broker import Broker
 from .chain import link
 from .epochs import announced_epochs
 from .errors import AdsumError
-from .ids import new_epoch
+from .ids import new_epoch, new_id
 from .notes import TIME_HEADER, Notes, notes_of
 from .reader import Message, StreamReader
 from .streams import EVENTS, definitions, ensure_streams, note
@@ -34,7 +35,7 @@ TOGETHER = 1000
 """Messages a batch; the broker's own limit."""
 BYTES_TOGETHER = 4 << 20
 _DOOR = "adsum.import."
-"""Before the rest of a subject of the log, while it is imported."""
+"""And an id of each import: before the rest of a subject of the log, while it is imported."""
 _GAP = "gap"
 """What fills a gap, after the door and after "adsum.": no subject of the log."""
 
@@ -60,20 +61,22 @@ async def bring(broker: Broker, file: str, replicas: int, checked: Told, stored:
     """
     header, trailer = _check(file, checked)
     old = await _place(broker)
-    seen = {*await announced_epochs(broker), header.epoch, old or ""}
+    seen = {*await announced_epochs(broker), header.epoch, old.epoch if old is not None else ""}
     notes = Notes(new_epoch(seen), imported=trailer.last, importing=whoever())
     if header.first > 1:
         notes = notes._replace(trimmed=header.first - 1, trimmed_head=bytes.fromhex(header.head))
     first = _first_sequence(file, header)
     if old is not None:
-        await delete_stream(broker, EVENTS)
-    await broker.create_stream(_half_made(replicas, first, notes))
-    await _store(broker, file, first, stored)
+        await _clear(broker, old, notes.importing)
+    door = f"{_DOOR}{new_id()}."
+    await broker.create_stream(_half_made(replicas, first, notes, door))
+    await _store(broker, file, first, door, stored)
     await _compare(broker, header, trailer, stored)
     wanted = definitions(replicas)[0]
     await note(
         broker,
         notes._replace(importing=""),
+        instead_of=notes,
         subjects=wanted.subjects,
         subject_transform=None,
         allow_atomic=False,
@@ -98,18 +101,35 @@ def _check(file: str, checked: Told) -> tuple[Header, Trailer]:
         return archive.header, archive.trailer
 
 
-async def _place(broker: Broker) -> str | None:
-    """The epoch of a log that is to give way, None: there is none. Raises CannotImport for one that holds anything."""
+async def _place(broker: Broker) -> Notes | None:
+    """The notes of a log that is to give way, None: there is none. Raises CannotImport for one that holds anything."""
     info = await broker.stream_info(EVENTS)
     if info is None:
         return None
     notes = notes_of(info)
     if notes.importing or not info.state.messages:
-        return notes.epoch
-    raise CannotImport(
-        f"the broker at {broker.url} has a log already, with {info.state.messages} events (epoch {notes.epoch}). "
-        "Import into another broker or account: a log is never written over"
+        return notes
+    raise _holds(broker, info)
+
+
+def _holds(broker: Broker, info: StreamInfo) -> CannotImport:
+    return CannotImport(
+        f"the broker at {broker.url} has a log already, with {info.state.messages} events (epoch "
+        f"{notes_of(info).epoch}). Import into another broker or account: a log is never written over"
     )
+
+
+async def _clear(broker: Broker, old: Notes, mine: str) -> None:
+    """Delete the log that is to give way, once it bears our note and takes nothing any more.
+
+    Raises CannotImport, NotesChanged if it became a log meanwhile: another import was done, or a service came.
+    """
+    ours = old._replace(importing=mine)
+    info = await note(broker, ours, instead_of=old, **({} if old.importing else {"subjects": [f"{_DOOR}{_GAP}"]}))
+    if info.state.messages and not old.importing:
+        await note(broker, old, instead_of=ours, subjects=[subjects.ALL_EVENTS])
+        raise _holds(broker, info)
+    await delete_stream(broker, EVENTS)
 
 
 def _first_sequence(file: str, header: Header) -> int:
@@ -119,12 +139,12 @@ def _first_sequence(file: str, header: Header) -> int:
     return first.sequence if first is not None else header.first
 
 
-def _half_made(replicas: int, first: int, notes: Notes) -> StreamConfig:
+def _half_made(replicas: int, first: int, notes: Notes, door: str) -> StreamConfig:
     """The stream while it is imported: it takes only what comes by the door, and what fills a gap can be deleted."""
     return replace(
         definitions(replicas)[0],
-        subjects=[f"{_DOOR}>"],
-        subject_transform=SubjectTransform(src=f"{_DOOR}>", dest="adsum.>"),
+        subjects=[f"{door}>"],
+        subject_transform=SubjectTransform(src=f"{door}>", dest="adsum.>"),
         first_seq=first,
         allow_atomic=True,
         deny_delete=False,
@@ -133,24 +153,24 @@ def _half_made(replicas: int, first: int, notes: Notes) -> StreamConfig:
     )
 
 
-async def _store(broker: Broker, file: str, first: int, stored: Told) -> None:
+async def _store(broker: Broker, file: str, first: int, door: str, stored: Told) -> None:
     """Store every message at its own sequence."""
     following, count = first, 0
     with read_archive(file) as archive:
         for batch in _batches(archive):
             for run in _runs(batch):
-                await _fill(broker, following, run[0].sequence)
-                following = await _store_run(broker, run)
+                await _fill(broker, following, run[0].sequence, door)
+                following = await _store_run(broker, run, door)
             count += len(batch)
             stored(count)
     await delete_subject(broker, EVENTS, f"adsum.{_GAP}")  # gaps are gaps again
 
 
-async def _store_run(broker: Broker, run: Sequence[Message]) -> int:
+async def _store_run(broker: Broker, run: Sequence[Message], door: str) -> int:
     """Store messages without a gap between; the sequence that comes after."""
     said = [
         (
-            _DOOR + message.subject.removeprefix("adsum."),
+            door + message.subject.removeprefix("adsum."),
             message.data,
             {TIME_HEADER: str(round(message.time * 1e6))},
         )
@@ -160,11 +180,11 @@ async def _store_run(broker: Broker, run: Sequence[Message]) -> int:
     return run[-1].sequence + 1
 
 
-async def _fill(broker: Broker, following: int, wanted: int) -> None:
+async def _fill(broker: Broker, following: int, wanted: int, door: str) -> None:
     """Fill a gap from `following` up to `wanted`, so that what comes then gets its own sequence."""
     while following < wanted:
         fillers = min(wanted - following, TOGETHER)
-        _expect(following + fillers - 1, await store_together(broker, EVENTS, [(_DOOR + _GAP, b"", {})] * fillers))
+        _expect(following + fillers - 1, await store_together(broker, EVENTS, [(door + _GAP, b"", {})] * fillers))
         following += fillers
 
 

@@ -90,7 +90,8 @@ async def _trim(where: Where, before: Moment, file: str) -> Exported | None:
         if notes.trimming:
             raise LogUnfinished(TRIMMING.format(notes.trimming))
         folded = await _folded(broker)
-        done = await exported(broker, file, Span(ends=_Ends(before, min(folded, end - 1), time.time() - YOUNGEST)))
+        ends = _Ends(before, min(folded, end - 1), time.time() - YOUNGEST)
+        done = await exported(broker, file, Span(ends=ends, new=True))
         if not done.trailer.messages:
             await asyncio.to_thread(Path(file).unlink)
             return None

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from adsum.events import subjects
+from adsum.events import importing, subjects
+from adsum.events.altering import delete_stream
 from adsum.events.archive import Header
 from adsum.events.broker import Broker
 from adsum.events.codec import encode
@@ -17,10 +18,10 @@ from adsum.events.errors import BrokerUnavailable, LogUnfinished
 from adsum.events.exporting import Span, export
 from adsum.events.ids import is_uuid7
 from adsum.events.log import last_word
-from adsum.events.notes import TIME_HEADER
+from adsum.events.notes import TIME_HEADER, Notes, notes_of
 from adsum.events.questions import Moment
 from adsum.events.reader import Message
-from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, compare, definitions, ensure_streams, read_epoch
+from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, NotesChanged, compare, definitions, ensure_streams, read_epoch
 from adsum.projector.record import instance_of
 from tests.audit.logs import LONG_AGO, file_of, head_of, in_file, whole_log
 from tests.cli.programs import Adsum
@@ -287,3 +288,52 @@ async def test_wrong_usage(other: Server, tmp_path: Path) -> None:
     assert (result.code, "cannot be read" in result.err) == (1, True)
     result = await adsum("export", str(tmp_path / "x"))
     assert (result.code, "does not exist" in result.err) == (1, True)
+
+
+async def test_an_import_never_deletes_a_log_that_came_meanwhile(
+    other: Server, bus: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one import looks around another one is done and a service registers; or a service in an empty log."""
+    small = file_of(tmp_path / "small.jsonl", [event(1)])
+    said = [event(1), event(2, "b")]
+    file = file_of(tmp_path / "log.jsonl", said)
+    look = importing.announced_epochs
+
+    async def meanwhile(broker: Broker) -> set[str]:
+        monkeypatch.setattr(importing, "announced_epochs", look)
+        info = await bus.stream_info(EVENTS)
+        if info is not None and notes_of(info).importing:
+            assert (await Adsum(other.url)("import", str(file))).code == 0
+        await Service(bus, key("new")).register()
+        return await look(broker)
+
+    await ensure_streams(bus)
+    for half_made in (False, True):
+        if half_made:
+            await delete_stream(bus, EVENTS)
+            await bus.create_stream(importing._half_made(1, 1, Notes("0", importing="a host"), "adsum.import.x."))
+        monkeypatch.setattr(importing, "announced_epochs", meanwhile)
+        with pytest.raises((importing.CannotImport, NotesChanged)):
+            await importing.bring(bus, str(small), 1, unheard, unheard)
+        await ensure_streams(bus)
+        assert [one.subject for one in await whole_log(bus)][-1] == subjects.event(key("new"))
+        assert len(await whole_log(bus)) == (3 if half_made else 1)
+        await Service(bus, key("later")).register()
+
+
+async def test_of_two_imports_at_once_one_makes_the_log(other: Server, bus: Broker, tmp_path: Path) -> None:
+    """The later one takes the place, the earlier one says that it could not be done."""
+    said = [event(at, f"o-{at % 50}", b'{"filling":"%s"}' % (b"x" * 400)) for at in range(1, 20_001)]
+    first, second = file_of(tmp_path / "first.jsonl", said), file_of(tmp_path / "second.jsonl", said[:9000])
+    adsum = Adsum(other.url)
+    running = await adsum.start("import", str(first))
+    await until(lambda: bus.stream_info(EVENTS), lambda info: info is not None and info.state.messages > 500, 60)
+    result = await adsum("import", str(second))
+    assert (result.code, await running.code(60)) in ((0, 1), (0, 3)), (result.err, running.err)
+    assert await whole_log(bus) == said[:9000]
+    assert (await adsum("import", str(first))).code == 1
+    await ensure_streams(bus)
+
+
+def unheard(count: int) -> None:
+    """No progress is shown."""

@@ -14,7 +14,7 @@ import pytest
 from adsum.clients import connect
 from adsum.clients.cli import trim as command
 from adsum.clients.cli.options import Where
-from adsum.events import subjects
+from adsum.events import subjects, trimming
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.codec import encode
 from adsum.events.config import Config
@@ -26,7 +26,7 @@ from adsum.events.notes import Notes, notes_of
 from adsum.events.questions import Moment
 from adsum.events.reader import Message
 from adsum.events.signals import Instance
-from adsum.events.streams import EVENTS, compare, definitions, ensure_streams, note
+from adsum.events.streams import EVENTS, NotesChanged, compare, definitions, ensure_streams, note
 from adsum.projector.errors import LogChanged
 from adsum.projector.sqlite import SQLiteCatalog
 from adsum.projector.writer import Writer
@@ -325,3 +325,35 @@ async def test_a_publish_that_was_made_for_a_subject_that_nobody_had_used_yet(
         await ghost.register()  # as an old process would have, had its publish waited for more than an hour
         await until(lambda: topology(bus, key("gone")), is_gone, seconds=30)
         assert [type(event) for event in await events_of(bus, key("gone"))] == [Registered, Lapsed, Expired]
+
+
+@pytest.mark.usefixtures("young")
+@pytest.mark.parametrize("other", ["finish", "trim"])
+async def test_of_two_that_trim_at_once_nothing_goes_that_no_file_holds(
+    tmp_path: Path, server: Server, bus: Broker, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """Between the count and the removal somebody finishes the trim, or does one, and services speak: it is given up."""
+    after = trimming._after
+    async with adsumd(tmp_path / "data", "--nats", server.url):
+        await registered(bus, "a", "b", "c", "d", "e")
+        await ticks(bus, 3)
+        before = await whole_log(bus)
+
+        async def meanwhile(broker: Broker, last: int) -> int:
+            count = await after(broker, last)
+            monkeypatch.setattr(trimming, "_after", after)
+            await trimming.finish(broker)
+            if other == "trim":
+                assert await trimmed(server.url, 3, tmp_path / "other") is not None
+            await registered(bus, "f", "g")
+            return count
+
+        monkeypatch.setattr(trimming, "_after", meanwhile)
+        with pytest.raises(NotesChanged):
+            await trimmed(server.url, 4, tmp_path / "one")
+        held = in_file(tmp_path / "other")[1] if other == "trim" else []
+        left = await whole_log(bus)
+        assert (held + left)[: len(before)] == before
+        assert [one.sequence for one in held + left] == list(range(1, left[-1].sequence + 1))
+        assert {subjects.event(key(name)) for name in "fg"} <= {one.subject for one in left}
+        assert (await notes(bus)).trimmed == len(held)

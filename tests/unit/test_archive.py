@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import stat
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -224,3 +227,56 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         return most
 
     assert peak(5_000) < peak(200) + 200_000
+
+
+def test_what_is_no_file_is_written_into_and_stays(tmp_path: Path) -> None:
+    """A device, a pipe: a file in its place would be found by whoever uses it next."""
+    pipe, said = tmp_path / "pipe", messages(b"1", b"2")
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(pipe.read_bytes)
+        write(pipe, said)
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+        copy = tmp_path / "copy.jsonl"
+        copy.write_bytes(found.result(10))
+    assert read(copy)[1] == said
+
+
+def test_a_link_stays_one_and_what_it_names_is_written(tmp_path: Path) -> None:
+    link_to, file, said = tmp_path / "latest.jsonl", tmp_path / "log.jsonl", messages(b"1")
+    link_to.symlink_to(file)
+    write(link_to, said)
+    assert link_to.is_symlink()
+    assert read(file)[1] == said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest.jsonl", "log.jsonl"]
+
+
+def test_a_new_one_never_takes_the_place_of_another(tmp_path: Path) -> None:
+    """Also of one that came while it was written."""
+    file = tmp_path / "log.jsonl"
+    with pytest.raises(FileExistsError), write_archive(str(file), Header(epoch="1"), new=True):
+        file.write_text("another")
+    assert file.read_text() == "another"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_a_killed_one_left_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container each run has the same process id."""
+    file, said = tmp_path / "log.jsonl", messages(b"1", b"2")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda self: None)
+        patched.setattr(Path, "rename", lambda self, other: None)
+        write(file, messages(b"0"))
+    write(file, said)
+    assert read(file)[1] == said
+
+
+@pytest.mark.parametrize("name", [".", "/", "", "folder"])
+def test_what_names_a_folder_or_nothing_is_an_error_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Before anything is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="directory"), write_archive(name, Header(epoch="1")):
+        raise AssertionError("it was begun")
