@@ -15,6 +15,7 @@ from .signals import Instance
 
 __all__ = [
     "GROUP",
+    "Compared",
     "Difference",
     "Look",
     "Part",
@@ -97,6 +98,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return f"{where}: the log says {self.expected}, found {self.found}"
 
 
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """What was held against the log: which part, and just what of it."""
+
+    part: Part
+    what: str
+
+
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """What a verification found. `head` is the running hash of the log at `revision`, in hex, for safekeeping.
 
@@ -110,7 +118,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int
     seconds: float
     rate: float
-    compared: tuple[str, ...]
+    compared: tuple[Compared, ...]
     not_compared: tuple[str, ...]
     differences: tuple[Difference, ...]
 

@@ -19,7 +19,7 @@ from adsum.events.names import Key
 from adsum.events.reader import Message
 from adsum.events.signals import Departed, Instance
 from adsum.events.streams import EVENTS, TOPOLOGY
-from adsum.events.tools import Difference, Look, Progress, Verified
+from adsum.events.tools import Compared, Difference, Look, Progress, Verified
 
 from .auditing import Audit
 from .errors import LogChanged, Refusal
@@ -91,7 +91,9 @@ async def _stands(ledger: Ledger) -> Stands:
     return stands
 
 
-def _add(verified: Verified, compared: str = "", not_compared: str = "", found: Difference | None = None) -> Verified:
+def _add(
+    verified: Verified, compared: Compared | None = None, not_compared: str = "", found: Difference | None = None
+) -> Verified:
     return msgspec.structs.replace(
         verified,
         compared=verified.compared + ((compared,) if compared else ()),
@@ -154,9 +156,11 @@ class _Reading:
             differences=tuple(self.audit.differences) if self.audit is not None else (),
         )
         if self.audit is not None:
-            verified = _add(verified, self.audit.told)
+            verified = _add(verified, Compared(part="catalog", what=self.audit.told))
         if self._kept is not None:
-            verified = _add(verified, self._kept.told, found=self._kept.difference(stands.sequence))
+            verified = _add(
+                verified, Compared(part="log", what=self._kept.told), found=self._kept.difference(stands.sequence)
+            )
         return verified
 
     def _committed(self, batch: Batch) -> None:
@@ -225,14 +229,17 @@ class _Bus:
         if await self._broker.stream_info(TOPOLOGY) is None:
             verified = _add(verified, not_compared=f"the topology: there is no stream {TOPOLOGY}")
         else:
-            verified = _add(verified, "the topology", found=await settled(self._topology))
+            verified = _add(
+                verified, Compared(part="topology", what="the topology"), found=await settled(self._topology)
+            )
         if cache is None:
             return verified
         shown = await cache()
         told = f"a cache of namespace {shown.namespace}"
         if shown.unusable:
             return _add(verified, not_compared=f"{told}: {shown.unusable}")
-        return _add(verified, told, found=await settled(partial(self._cache, cache)))
+        found = await settled(partial(self._cache, cache))
+        return _add(verified, Compared(part="cache", what=told), found=found)
 
     async def _topology(self) -> dict[Place, Difference]:
         seen = await look_at_topology(self._broker)

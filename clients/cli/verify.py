@@ -124,8 +124,9 @@ def _show(found: Verified) -> None:
     ]
     show_facts(facts)
     show_blank()
-    rows = [("agrees", "green", what) for what in found.compared if not found.differences]
-    rows = rows or [("compared", "", what) for what in found.compared]
+    differing = {one.part for one in found.differences}
+    agreeing = [one.what for one in found.compared if one.part not in differing]
+    rows = [("agrees", "green", what) for what in agreeing]
     rows += [("not compared", "yellow", what) for what in found.not_compared]
     rows += [("DIFFERS", "red", str(one)) for one in found.differences]
     Lines([Column("", least=12), Column("")]).show([Cell(name, style), Cell(what)] for name, style, what in rows)

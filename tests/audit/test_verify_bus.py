@@ -83,7 +83,7 @@ async def test_a_cache_that_shows_something_else_is_found(
         late = [(marker,), (a, marker), (a, b, marker)]
         found_none = await verified(broker, cache=shows(*late))
         assert found_none.differences == ()
-        assert found_none.compared[-1] == "a cache of namespace default"
+        assert found_none.compared[-1].what == "a cache of namespace default"
 
         async def useless() -> Shown:
             return Shown(namespace="default", unusable="it does not load")

@@ -46,7 +46,7 @@ async def test_a_catalog_that_forgot_is_compared_from_where_it_is_complete(
         await catalog.close()
         found = await verify(broker, catalog=database.dsn, head=None, cache=None, base=base, progress=unheard)
         assert found.differences == ()
-        assert f"from revision {THROUGH + 1} up to" in found.compared[0]
+        assert f"from revision {THROUGH + 1} up to" in found.compared[0].what
         with pytest.raises(Refusal, match=f"before revision {THROUGH + 1} was removed"):
             await verify_alone(database.dsn, head=None, progress=unheard)
         [(kept,)] = await database.run(f"SELECT max(began_revision) FROM history WHERE began_revision <= {THROUGH}")
@@ -98,6 +98,6 @@ async def test_a_log_that_begins_later_is_verified_with_its_base(
             at = f"{head_of(log)}@{log[-1].sequence}"
             result = await there("verify", "--catalog", dsn, "--base", whole, "--head", at, "--json")
             assert (result.code, result.json["differences"]) == (0, [])
-            assert [what.split()[0] for what in result.json["compared"]] == ["catalog", "the", "the", "a"]
+            assert [one["part"] for one in result.json["compared"]] == ["catalog", "log", "topology", "cache"]
     finally:
         await second.stop()
