@@ -61,7 +61,7 @@ async def trim(broker: Broker, exported: Exported) -> None:
         info = await _at_rest(broker)
         kept = await _after(broker, trailer.last)
         _check(info, exported, kept)
-        await note(broker, trimmed, max_msgs=kept)
+        await note(broker, trimmed, began, max_msgs=kept)
         await _removed(broker, trailer.last, kept)
     finally:
         if notes_of(await _look(broker)) in (began, trimmed):  # and not another command at work
