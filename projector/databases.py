@@ -25,22 +25,23 @@ def open_catalog(dsn: str) -> Catalog:
         return SQLiteCatalog(_path(dsn, rest))
     if separator and scheme in ("postgres", "postgresql"):
         return PostgresCatalog(_checked(dsn), without_password(dsn))
-    raise InvalidValue("dsn", without_password(dsn), RULE, _nearest(dsn, scheme, rest))
+    raise InvalidValue("dsn", without_password(dsn), RULE, _nearest(without_password(dsn), scheme))
 
 
 def without_password(dsn: str) -> str:
     """The DSN as it may be shown: each password in it is `***`."""
-    shown = re.sub(r"(?<=://)([^:/?#@]*):.*@", r"\1:***@", dsn)
-    return re.sub(r"(password=)[^&]*", r"\1***", shown)
+    shown = re.sub(r"(:/+[^:/?#@]*):.*@", r"\1:***@", dsn)
+    return re.sub(r"(password=)[^&\s]*", r"\1***", shown)
 
 
 def _path(dsn: str, rest: str) -> Path:
     if not rest.startswith("/"):
         rule = f"needs three slashes before a relative path, four before an absolute one; {RULE}"
-        raise InvalidValue("dsn", dsn, rule, f"sqlite:///{rest or 'catalog.db'}")
+        shown = without_password(dsn)
+        raise InvalidValue("dsn", shown, rule, f"sqlite:///{shown.partition('://')[2] or 'catalog.db'}")
     file = rest.removeprefix("/")
     if not file or file.endswith("/") or file == ":memory:" or "?" in file or "\0" in file:
-        raise InvalidValue("dsn", dsn, "must name a file, without options", "sqlite:///catalog.db")
+        raise InvalidValue("dsn", without_password(dsn), "must name a file, without options", "sqlite:///catalog.db")
     return Path(file)
 
 
@@ -53,10 +54,12 @@ def _checked(dsn: str) -> str:
     return dsn
 
 
-def _nearest(dsn: str, scheme: str, rest: str) -> str:
+def _nearest(shown: str, scheme: str) -> str:
+    """What was perhaps meant, out of the DSN as it may be shown."""
+    rest = shown.partition("://")[2]
     if scheme.startswith("postgres"):
-        return without_password(f"postgresql://{rest}")
+        return f"postgresql://{rest}"
     if scheme.startswith("sqlite"):
         return f"sqlite://{rest}"
-    bare = "://" not in dsn and ":" not in dsn and dsn
-    return f"sqlite:///{dsn}" if bare else "sqlite:///catalog.db"
+    bare = "://" not in shown and ":" not in shown and shown
+    return f"sqlite:///{shown}" if bare else "sqlite:///catalog.db"

@@ -77,3 +77,23 @@ def test_not_in_an_error_either(dsn: str) -> None:
     with pytest.raises(InvalidValue) as refused:
         open_catalog(dsn)
     assert "sec" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "sqlite://adsum:secret@db",
+        "sqlite:///adsum:secret@db/",
+        "sqlite://file?password=secret",
+        "mysql://adsum:secret@db/adsum",
+        "postgresqlx://adsum:secret@db/adsum",
+        "sqlitex://adsum:secret@db",
+        "sqlite:/adsum:secret@db",
+        "host=db password=secret user=adsum",
+    ],
+)
+def test_no_password_is_told_of_what_is_no_dsn(dsn: str) -> None:
+    """Neither of what was said, nor in what is suggested instead."""
+    with pytest.raises(InvalidValue) as raised:
+        open_catalog(dsn)
+    assert "secret" not in str(raised.value)
