@@ -334,7 +334,7 @@ class Broker:
         said = str(error) or type(error).__name__
         if said != self.last_error:
             log.warning("the broker at %s: %s", self.settings.shown, said)
-        if not self.connected and not self._closing:
+        if not self._connected.is_set() and not self._closing:  # a loss is told as one before what follows from it
             self.outage.goes_on(said)
         if isinstance(error, OSError) and "authorization" in self.last_error.lower():
             return  # only what follows from that: it closes the connection

@@ -103,7 +103,7 @@ class _File:
 
     async def stands(self) -> Stands | None:
         rows = await self._run(lambda: self._db.execute(_LITE.stands).fetchall())
-        return Stands(Checkpoint(*rows[0][:4]), rows[0][4]) if rows else None
+        return _stands(self.name, rows[0]) if rows else None
 
     async def table(self, name: str) -> AsyncIterator[list[Row]]:
         cursor = await self._run(partial(self._db.execute, getattr(_LITE, f"all_{name}")))
@@ -119,6 +119,16 @@ class _File:
     async def _run(self, function: Callable[[], T]) -> T:
         with _translated(self.name):
             return await asyncio.to_thread(function)
+
+
+def _stands(name: str, row: Row) -> Stands:
+    """The checkpoint in a row of SQLite, which takes any value in any column."""
+    columns = {"epoch": str, "sequence": int, "event_id": str, "head": bytes, "complete_from": int}
+    for (column, kind), value in zip(columns.items(), row, strict=True):
+        if not isinstance(value, kind):
+            raise Refusal(f"the checkpoint of {name} was edited: its {column} is {value!r}", "Build the catalog anew.")
+    epoch, sequence, event_id, head, complete_from = row
+    return Stands(Checkpoint(epoch, sequence, event_id, head), complete_from)
 
 
 @asynccontextmanager

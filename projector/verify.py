@@ -185,7 +185,7 @@ async def _own_events(ledger: Ledger) -> Source:
                 messages.append(_set_aside(ledger, aside))
                 aside = await anext(rejected, None)
             subject = subjects.event(Key(namespace, service, instance))
-            messages.append(Message(subject, payload, sequence, ledger.seconds(at)))
+            messages.append(Message(subject, _bytes(payload), sequence, ledger.seconds(at)))
         yield messages
     while aside is not None:
         yield [_set_aside(ledger, aside)]
@@ -194,7 +194,12 @@ async def _own_events(ledger: Ledger) -> Source:
 
 def _set_aside(ledger: Ledger, row: Row) -> Message:
     sequence, at, subject, payload, *_ = row
-    return Message(subject, payload, sequence, ledger.seconds(at))
+    return Message(str(subject), _bytes(payload), sequence, ledger.seconds(at))
+
+
+def _bytes(payload: object) -> bytes:
+    """What stands in a column of bytes; an edit may have put anything into one of SQLite's."""
+    return payload if isinstance(payload, bytes) else str(payload).encode()
 
 
 # ---- the bus

@@ -16,7 +16,9 @@ from adsum.events.chain import GENESIS, link
 from adsum.events.reader import Message
 from adsum.events.tools import Difference
 from adsum.projector.embedded import EmbeddedBroker
+from adsum.projector.errors import Refusal
 from adsum.projector.rebuild import rebuild
+from adsum.projector.sqlite import SQLiteCatalog
 from adsum.projector.verify import verify_alone
 from tests.audit.eventful import say_all
 from tests.audit.logs import head_of, whole_log
@@ -63,7 +65,12 @@ def edits(dialect: str) -> list[Edit]:
     event = f"UPDATE events SET %s WHERE sequence = {sequence}"
     version = f"UPDATE history SET %s WHERE began_revision = {ended}"
     copied = "event_id || 'x', time, namespace, service, instance, term, type, author_kind, author_name, payload, hash"
+    of_any_type = [
+        Edit("UPDATE events SET payload = -1 WHERE sequence = 1", "events", "payload", "1"),
+        Edit("UPDATE rejected SET payload = -1", "rejected", "payload"),
+    ]
     return [
+        *(of_any_type if dialect == "sqlite" else ()),
         Edit(f"UPDATE events SET payload = {payload} WHERE sequence = 1", "events", "payload", "1"),
         Edit(event % f"time = {times(dialect, 'time')}", "events", "time"),
         Edit(event % f"hash = {spoiled}", "events", "hash"),
@@ -263,6 +270,18 @@ async def test_no_false_alarm_while_services_come_and_go(
         await Service(broker, marker, heartbeat=100, ttl=300).register()
         await until(lambda: topology(broker, marker), seconds=30)
     assert (await verify_alone(database.dsn, head=None, progress=unheard)).differences == ()
+
+
+@pytest.mark.parametrize("edit", ["sequence = 'zz'", "complete_from = 1.5", "head = 'none'"])
+async def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path, edit: str) -> None:
+    """SQLite takes any value in any column."""
+    catalog = SQLiteCatalog(tmp_path / "catalog.db")
+    await catalog.open()
+    await catalog.begin("epoch")
+    await catalog.close()
+    await SQLiteDatabase(tmp_path / "catalog.db").run(f"UPDATE checkpoint SET {edit}")
+    with pytest.raises(Refusal, match=rf"was edited: its {edit.split()[0]} is"):
+        await verify_alone(catalog.name, head=None, progress=unheard)
 
 
 # ---- the command

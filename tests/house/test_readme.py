@@ -147,7 +147,8 @@ def _check_adsum(arguments: list[str]) -> None:
 def test_targets_and_options_that_the_text_names_exist() -> None:
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"`?make ([a-z]+)", readme())) <= set(targets)
-    assert [path for path in re.findall(r"\]\((?!http)([^)]+)\)", readme()) if not (ROOT / path).exists()] == []
+    linked = re.findall(r"\]\((?!http)([^)#]+)", readme())
+    assert [path for path in linked if not (ROOT / path).exists()] == []
 
 
 def test_the_daemon_has_the_options_that_the_text_names(capsys: pytest.CaptureFixture[str]) -> None:
