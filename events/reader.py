@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RawStreamMsg
 
 from .broker import Broker
 from .errors import AdsumError
@@ -29,6 +29,9 @@ __all__ = ["Message", "ReaderLost", "StreamReader"]
 IDLE_HEARTBEAT = 1.0
 SILENCE_LIMIT = 3.0
 _ABANDONED_AFTER = 10.0
+CATCH_UP = 10.0
+"""Seconds without a message, though some are to come, after which a copy is given up. A server that just came back
+counts wrongly what is still to come."""
 _STORED = "$JS.ACK."
 
 
@@ -58,6 +61,9 @@ class _Imported(NamedTuple):
 class StreamReader:
     """An async context manager over one stream: everything from `start` on, in order, then whatever comes.
 
+    In a cluster any copy of the stream may be the one that is read, also one that is behind. Of the log, whose end
+    others act on, that is waited for: `to_end` goes to what the leader's copy held when the reader was opened.
+
     `filters` are subjects; `start` the first sequence wanted (1: from the beginning, which for a stream of last
     messages is the last of each subject), or `stored_from` the time of the broker's clock from which on (seconds since
     1970). `behind` tells how many stored messages are still to be delivered.
@@ -77,6 +83,10 @@ class StreamReader:
         self._imported = 0
         self._arrived = asyncio.Event()
         self._delivered = 0
+        self._last = 0
+        """The last sequence that was delivered."""
+        self._end: int | None = None
+        """The last sequence that is wanted of what was stored, as the leader of the stream told; None: not asked."""
         self._lost = ""
         self._subscription: Subscription | None = None
         self._consumer = ""
@@ -93,15 +103,14 @@ class StreamReader:
         try:
             info = await self._broker.create_consumer(self._stream, self._config(inbox))
             if self._stream == EVENTS:  # the one whose messages may have been imported
-                stream = await self._broker.stream_info(EVENTS)
-                self._imported = notes_of(stream).imported if stream is not None else 0
+                await self._look_at_log()
         except BaseException:
             await self._leave()
             raise
         self._consumer = str(info.name)
         if not self._delivered:
             self.behind = info.num_pending or 0
-        self._heard_at = self._loop.time()
+        self._heard_at = self._moved_at = self._loop.time()
         self._watch = self._loop.call_later(IDLE_HEARTBEAT, self._check)
         return self
 
@@ -113,6 +122,26 @@ class StreamReader:
                 await self._broker.delete_consumer(self._stream, self._consumer)
         finally:
             await self._leave()
+
+    async def _look_at_log(self) -> None:
+        """What of the log was imported, and where it ends for those who read it from a copy."""
+        info = await self._broker.stream_info(EVENTS)
+        if info is None:
+            return
+        self._imported = notes_of(info).imported
+        if (info.config.num_replicas or 1) == 1:
+            return
+        self._end = 0
+        for subject in self._filters or [">"]:
+            last = await self._broker.last_message(EVENTS, subject)
+            if last is not None and self._begins_by(last):
+                self._end = max(self._end, last.seq or 0)
+
+    def _begins_by(self, last: RawStreamMsg) -> bool:
+        """Whether a message is one of those that are wanted."""
+        if self._stored_from is None:
+            return (last.seq or 0) >= self._start
+        return isinstance(last.time, datetime) and last.time >= self._stored_from
 
     async def batch(self, most: int = 1000) -> list[Message]:
         """The next messages, at least one and at most `most`; waits for the first. Raises ReaderLost."""
@@ -128,7 +157,7 @@ class StreamReader:
     async def to_end(self, most: int = 1000) -> list[Message]:
         """The next messages of those stored when the reader was opened or since; empty once it is at the end."""
         batch = await self._drain(most)
-        if batch or not (self.behind or self._lost):
+        if batch or not (self._more or self._lost):
             return batch
         return await self.batch(most)
 
@@ -136,6 +165,11 @@ class StreamReader:
     def waiting(self) -> int:
         """How many messages have arrived and were not taken; flow control bounds it."""
         return len(self._waiting)
+
+    @property
+    def _more(self) -> bool:
+        """Whether messages are to come that were stored already."""
+        return self.behind > 0 if self._end is None else self._last < self._end
 
     async def _drain(self, most: int) -> list[Message]:
         batch: list[Message] = []
@@ -161,7 +195,8 @@ class StreamReader:
         if delivered != self._delivered + 1:
             self._lose(f"message {delivered} came after {self._delivered}")
             return
-        self._delivered = delivered
+        self._delivered, self._last = delivered, sequence
+        self._moved_at = self._heard_at
         self.behind = pending
         message = Message(msg.subject, msg.data, sequence, round(nanoseconds / 1000) / 1e6)
         claims = msg.headers is not None and TIME_HEADER in msg.headers
@@ -183,6 +218,8 @@ class StreamReader:
     def _check(self) -> None:
         if self._loop.time() - self._heard_at > SILENCE_LIMIT:
             self._lose(f"nothing from the broker for {SILENCE_LIMIT:g} s")
+        elif self._more and not self._waiting and self._loop.time() - self._moved_at > CATCH_UP:
+            self._lose(f"messages are to come, and none did for {CATCH_UP:g} s")
         else:
             self._watch = self._loop.call_later(IDLE_HEARTBEAT, self._check)
 

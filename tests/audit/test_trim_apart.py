@@ -14,7 +14,7 @@ from adsum.events.broker import Broker
 from adsum.events.codec import encode
 from adsum.events.errors import BrokerUnavailable
 from adsum.events.exporting import Exported, Span, export
-from adsum.events.reader import Message
+from adsum.events.reader import Message, ReaderLost
 from adsum.events.streams import EVENTS, NotesChanged, ensure_streams
 from adsum.events.trimming import TrimUnfinished, finish, trim
 from tests.audit.logs import in_file, whole_log
@@ -118,8 +118,10 @@ async def test_a_copy_that_stands_still_in_the_middle_loses_nothing(
             nodes[paused].signal(signal.SIGSTOP)
 
         monkeypatch.setattr(trimming, "_check", pause_after)
-        with pytest.raises(TrimUnfinished, match="adsum trim --finish"):
+        with pytest.raises((TrimUnfinished, BrokerUnavailable)) as refusal:
             await trim(bus, file)
+        if isinstance(refusal.value, TrimUnfinished):  # else the one that is paused is who leads the cluster
+            assert "adsum trim --finish" in str(refusal.value)
         with pytest.raises(BrokerUnavailable):
             await say(bus, 1)
         nodes[paused].signal(signal.SIGCONT)
@@ -132,11 +134,19 @@ async def test_a_copy_that_stands_still_in_the_middle_loses_nothing(
             return "done"
 
         await until(finishes, "done".__eq__, seconds=ELECTIONS)
-        await say(bus, 40)
-        told = await whole_log(bus)
-        assert [message.sequence for message in told] == list(range(21, 101))
+
+        async def says() -> str:
+            try:
+                await say(bus, 100 - (await whole_log(bus))[-1].sequence)
+            except (ReaderLost, BrokerUnavailable) as error:  # who leads may be elected just now
+                return str(error)
+            return "all"
+
+        await until(says, "all".__eq__, seconds=ELECTIONS)
+        told, trimmed = await whole_log(bus), (await notes(bus, 3)).trimmed
+        assert trimmed == 20 or not isinstance(refusal.value, TrimUnfinished)
+        assert [message.sequence for message in told] == list(range(trimmed + 1, 101))
         assert await as_told_by(bus, paused) == told
-        assert (await notes(bus, 3)).trimmed == 20
         await bus.close()
 
 
