@@ -44,7 +44,8 @@ class WrongLastSequence(BrokerRefused):
     """A conditional publish was refused: another message came to that subject first."""
 
 
-_REFUSALS = {10059: StreamMissing, 10071: WrongLastSequence, 10164: WrongLastSequence}
+# 10005: too few servers of a cluster are there to place a stream, as when it has just started.
+_REFUSALS = {10005: BrokerUnavailable, 10059: StreamMissing, 10071: WrongLastSequence, 10164: WrongLastSequence}
 
 
 class Driver(Client):

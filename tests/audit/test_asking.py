@@ -259,7 +259,8 @@ async def test_any_tool_of_nats_finds_the_service_with_its_schemas_and_figures(a
     await folded(History(asker), await Service(asker, key(), heartbeat=60.0, ttl=1500.0).register())
 
     async def told(verb: str) -> dict:
-        found = [(await asker.request(f"$SRV.{verb}{name}", b"")).data for name in ("", ".adsum")]
+        names = (".adsum",) if verb == "STATS" else ("", ".adsum")  # what is counted may change between two looks
+        found = [(await asker.request(f"$SRV.{verb}{name}", b"")).data for name in names]
         assert len(set(found)) == 1
         return msgspec.json.decode(found[0])
 
