@@ -32,7 +32,7 @@ lint: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: lint test  ## all that has to pass: lint and test; this is what CI runs
+check: lint test  ## all that has to pass: lint and test
 
 soak: $(VENV)/dev.stamp  ## random faults for ten minutes, then every record checked: make soak ARGS='--minutes 60 --seed 7'
 	@$(BIN)/python -m tests.soak $(ARGS)

@@ -18,17 +18,33 @@ from adsum.projector import source
 from adsum.projector.databases import open_catalog
 from adsum.projector.embedded import EmbeddedBroker
 from adsum.projector.errors import CatalogInUse, Refusal
+from adsum.projector.failpoints import Point
 from adsum.projector.rebuild import rebuild
 from tests.audit.eventful import say, say_all, something
 from tests.audit.logs import head_of, whole_log
 from tests.catalog.story import Story
-from tests.cli.programs import Adsum
+from tests.cli.programs import Adsum, environment, start
 from tests.daemons import Service, adsumd
 from tests.databases import Database, NewDatabase, PostgresDatabase, SQLiteDatabase
 from tests.faults.content import Tables, refold, tables
+from tests.faults.failing import give
 from tests.making import key
 from tests.servers import Server
 from tests.waiting import until
+
+REPOSITORY = Path(__file__).parents[2]
+DYING = """
+import sys
+from pathlib import Path
+from adsum.clients.cli import main
+from adsum.projector import failpoints, source
+from tests.faults.failing import Order
+source.BATCH = 500
+failpoints.listen(Order(Path(sys.argv.pop(1))))
+main()
+"""
+"""The command `adsum`, which kills itself where an order says so: the file that its first argument names."""
+DEATHS: list[tuple[Point, int]] = [("before commit", 1), ("after commit", 1), ("after fold", 3), ("after commit", 2)]
 
 
 async def rebuilt(broker: Broker, dsn: str, upto: int | None = None, base: tuple[str, ...] = ()) -> int:
@@ -109,15 +125,12 @@ async def test_it_goes_on_where_it_was_interrupted(
 
 async def test_the_command_killed_at_any_moment_goes_on(nats: EmbeddedBroker, broker: Broker, tmp_path: Path) -> None:
     await say(broker, something(Story(), random.Random(2), 4000))
-    fresh, adsum, killed = SQLiteDatabase(tmp_path / "fresh.db"), Adsum(nats.url), 0
-    for after in (0.5, 0.8, 1.1, 1.4):
-        running = await adsum.start("rebuild", "--into", fresh.dsn)
-        try:
-            await running.code(after)
-        except TimeoutError:
-            running.send(signal.SIGKILL)
-            killed += await running.code() == -signal.SIGKILL
-    assert killed
+    fresh, adsum, order = SQLiteDatabase(tmp_path / "fresh.db"), Adsum(nats.url), tmp_path / "order"
+    for point, times in DEATHS:
+        give(order, point, times)
+        command = (sys.executable, "-c", DYING, str(order), "rebuild", "--into", fresh.dsn)
+        running = await start(command, environment(nats.url), cwd=REPOSITORY)
+        assert await running.code() == -signal.SIGKILL, running.err
     assert (await adsum("rebuild", "--into", fresh.dsn)).code == 0
     assert await held(fresh) == await at_once(broker, tmp_path)
     await adsum.stop()
