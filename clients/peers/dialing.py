@@ -1,0 +1,62 @@
+"""What is asked of a protocol: to connect, to hang up, to ask who answers, and what an error says about the peer."""
+
+from __future__ import annotations
+
+import enum
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from adsum.events.description import Endpoint
+from adsum.events.signals import Instance
+
+__all__ = ["IDENTITY", "Blame", "Dialer", "Peer"]
+
+IDENTITY = "adsum-instance"
+"""The header (HTTP) or the initial metadata (gRPC) in which a peer says who it is: `str(registration.key)`."""
+
+C = TypeVar("C")
+"""A connection, of whatever type the protocol's library has for it."""
+
+
+class Blame(enum.Enum):
+    """What an error of a call says about the peer that was called."""
+
+    UNREACHABLE = "unreachable"
+    """Nothing was sent: nobody is there, or nobody answers. Any call may be tried on another peer."""
+    BROKEN = "broken"
+    """The connection broke, or no answer came, after something was sent: perhaps it was done, perhaps not."""
+    DECLINED = "declined"
+    """The peer answered that it does not take the call now, and did nothing. Any call may be tried on another."""
+    ANSWERED = "answered"
+    """An error of the callee's own, for the caller: the peer is well."""
+
+
+class Peer(msgspec.Struct, Generic[C], frozen=True):
+    """One who is being called: what the function of `Peers.call` is given."""
+
+    connection: C
+    """What the dialer made: an `httpx.AsyncClient`, a `grpc.aio.Channel`, …"""
+    instance: Instance
+    endpoint: Endpoint
+    timeout: float
+    """Seconds that are left for the callee, without the caller's grace: what it may be told, in the protocol's way."""
+
+
+class Dialer(Protocol[C]):
+    """How one protocol is spoken; `http()`, `grpc()` and `flight()` give ready ones."""
+
+    async def dial(self, instance: Instance, endpoint: Endpoint) -> C:
+        """A connection that is known to stand, or whose first use tells. Cancelled when it takes too long."""
+
+    async def close(self, connection: C) -> None:
+        """Hang up. No call is under way on it any more, or none that is worth waiting for."""
+
+    async def identify(self, connection: C, instance: Instance, endpoint: Endpoint) -> str | None:
+        """Who answers there, in its own words (see IDENTITY): asked at the health endpoint that `instance` declared.
+
+        None where it declared none: then a connection is all that can be asked for. Raises what a call would.
+        """
+
+    def blame(self, error: Exception) -> Blame:
+        """What an error of `dial`, `identify` or a call says about the peer."""
