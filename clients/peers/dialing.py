@@ -55,7 +55,15 @@ class Dialer(Protocol[C]):
     async def identify(self, connection: C, instance: Instance, endpoint: Endpoint) -> str | None:
         """Who answers there, in its own words (see IDENTITY): asked at the health endpoint that `instance` declared.
 
-        None where it declared none: then a connection is all that can be asked for. Raises what a call would.
+        None where it declared none: then a connection is all that can be asked for. "" where it declared one and who
+        answers there does not say who it is. Raises what a call would.
+        """
+
+    def stands(self, connection: C) -> bool:
+        """Whether it is still the connection that was dialed, as far as is known here; asked before each use, so quick.
+
+        False once it broke, for good: one that could connect again by itself could lead to somebody else by then. Then
+        it is closed, once no call is under way on it any more, and another one is dialed and asked who it is.
         """
 
     def blame(self, error: Exception) -> Blame:
