@@ -36,7 +36,7 @@ from .choosing import (
     ZonePreferring,
 )
 from .directory import Directory
-from .errors import LifeEnded, NobodyToCall, NoneRegistered, NoneRoutable, NotLoaded, Removed, Superseded
+from .errors import LifeEnded, NobodyToCall, NoneRegistered, NoneRoutable, NotItself, NotLoaded, Removed, Superseded
 from .history import History
 from .registration import Registration
 from .registry import Registry, connect
@@ -73,6 +73,7 @@ __all__ = [
     "NobodyToCall",
     "NoneRegistered",
     "NoneRoutable",
+    "NotItself",
     "NotLoaded",
     "NotYet",
     "Outliers",

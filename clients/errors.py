@@ -5,6 +5,7 @@ AdsumError
 ├── NobodyToCall            a selection had nobody to pick
 │   ├── NoneRegistered      no instance is registered at all
 │   └── NoneRoutable        some are, and none of them is to be called now
+├── NotItself               somebody else answers at a peer's address
 └── LifeEnded               a registration is over, its block was left
     ├── Superseded          another process registered the same instance id later
     └── Removed             an operator removed the instance: stay away
@@ -17,7 +18,16 @@ from collections.abc import Mapping
 from adsum.events.errors import AdsumError
 from adsum.events.names import Key
 
-__all__ = ["LifeEnded", "NobodyToCall", "NoneRegistered", "NoneRoutable", "NotLoaded", "Removed", "Superseded"]
+__all__ = [
+    "LifeEnded",
+    "NobodyToCall",
+    "NoneRegistered",
+    "NoneRoutable",
+    "NotItself",
+    "NotLoaded",
+    "Removed",
+    "Superseded",
+]
 
 
 class NotLoaded(AdsumError):
@@ -50,6 +60,16 @@ class NoneRoutable(NobodyToCall):
         self.reasons = dict(reasons)
         counted = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         super().__init__(what, f"none of the {sum(reasons.values())} registered will do: {counted}")
+
+
+class NotItself(AdsumError):
+    """Who answers at the address of the instance `key` is not it, so it is not called. `answered`: who says it is, ""
+    where it does not say."""
+
+    def __init__(self, key: Key, address: str, answered: str) -> None:
+        self.key, self.address, self.answered = key, address, answered
+        who = f"{answered[:200]!r} answers" if answered else "whoever answers does not say who it is"
+        super().__init__(f"{key} is not called: at {address} {who}")
 
 
 class LifeEnded(AdsumError):

@@ -55,8 +55,10 @@ class Dialer(Protocol[C]):
     async def identify(self, connection: C, instance: Instance, endpoint: Endpoint) -> str | None:
         """Who answers there, in its own words (see IDENTITY): asked at the health endpoint that `instance` declared.
 
-        None where it declared none: then a connection is all that can be asked for. "" where it declared one and who
-        answers there does not say who it is. Raises what a call would.
+        "" where it answers and does not say. None where none was declared: then a connection is all that can be asked
+        for. Raises what a call would. Asked once, before the first call over a connection, which from then on is only
+        good for whoever answered: one that connects again beneath asks anew before anything of a call goes over it, and
+        raises NotItself where somebody else answers; or it `stands` no more.
         """
 
     def stands(self, connection: C) -> bool:
@@ -67,4 +69,5 @@ class Dialer(Protocol[C]):
         """
 
     def blame(self, error: Exception) -> Blame:
-        """What an error of `dial`, `identify` or a call says about the peer."""
+        """What an error of `dial`, `identify` or a call says about the peer. Never asked of NotItself and TimeoutError:
+        the first is UNREACHABLE, the second BROKEN, or UNREACHABLE while dialing."""
