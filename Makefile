@@ -11,10 +11,10 @@ INSTALL := $(PYTHON) -m pip --python $(BIN)/python install -qq --disable-pip-ver
 RECIPE := pyproject.toml constraints.txt $(VENV)/sources
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check again soak weekly format clean FORCE
+.PHONY: help run test lint check again soak weekly bench bench-full format clean FORCE
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: $(VENV)/run.stamp  ## start a registry here, broker included; options for adsumd: make run ARGS='--listen 127.0.0.1:4223'
 	@echo "adsumd is about to start; Ctrl-C stops it. Then, in another terminal:"
@@ -49,6 +49,14 @@ weekly: $(VENV)/dev.stamp  ## the tests that take minutes, and a soak of half an
 	@$(BIN)/python -m pytest -n $(WORKERS) -m long
 	@$(BIN)/python -m tests.soak --minutes 30 $(ARGS)
 
+bench: $(VENV)/bench.stamp  ## adsum and its peers side by side, in minutes; some of it: make bench ARGS='burst --rounds 5'
+	@$(BIN)/python -m benchmarks fetch >/dev/null || echo "peers that come from Debian will be absent" >&2
+	@$(BIN)/python -m benchmarks compare $(ARGS)
+
+bench-full: $(VENV)/bench.stamp  ## the same at every size, in hours, into bench.json
+	@$(BIN)/python -m benchmarks fetch >/dev/null || echo "peers that come from Debian will be absent" >&2
+	@$(BIN)/python -m benchmarks compare --full --json bench.json $(ARGS)
+
 format: $(VENV)/dev.stamp  ## bring the code into its form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -77,3 +85,8 @@ $(VENV)/dev.stamp: $(RECIPE)
 	@echo "setting up $(VENV)" >&2
 	@$(INSTALL) -e '.[dev]'
 	@touch $(VENV)/run.stamp $@
+
+$(VENV)/bench.stamp: $(RECIPE)
+	@echo "setting up $(VENV)" >&2
+	@$(INSTALL) -e '.[bench]'
+	@touch $(VENV)/run.stamp $(VENV)/dev.stamp $@

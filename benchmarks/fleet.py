@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import encode
-from adsum.events.description import Endpoint, describe
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Registered
 from adsum.events.names import Key
 from adsum.events.signals import Heartbeat
 from adsum.events.streams import EVENTS
+
+from .making import SERVICE, described, key_of
 
 __all__ = ["Fleet"]
 
@@ -24,28 +25,42 @@ SLICES = 50
 
 
 class Fleet:
-    """`size` instances of `service`, each with one endpoint; `keys` and `terms` by position."""
+    """`size` instances of `service`, as `making` describes them; `keys` and `terms` by number."""
 
     def __init__(
-        self, broker: Broker, size: int, service: str = "fleet", heartbeat: float = 5, ttl: float = 15
+        self, broker: Broker, size: int = 0, service: str = SERVICE, heartbeat: float = 5, ttl: float = 15
     ) -> None:
-        self._broker = broker
-        self.keys: Sequence[Key] = [Key("default", service, f"i{n}") for n in range(size)]
-        self.terms = [new_id() for _ in self.keys]
+        self._broker, self._service = broker, service
+        self.heartbeat, self.ttl = heartbeat, ttl
+        self.keys: list[Key] = []
+        self.terms: list[str] = []
         self.counter = 0
         self.dead: set[int] = set()
-        """Positions that do not beat any more."""
-        self.beat_at: list[float] = [0.0] * size
+        """Numbers that do not beat any more."""
+        self.beat_at: list[float] = []
         """When each beat last (monotonic seconds)."""
-        self._heartbeat, self._ttl = heartbeat, ttl
+        self.grow(size)
 
-    async def register(self) -> float:
-        """Register all, so many together as are acknowledged; the seconds it took."""
+    def grow(self, size: int) -> None:
+        """Let there be so many, none of the new ones registered."""
+        for n in range(len(self.keys), size):
+            self.keys.append(key_of(n, self._service))
+            self.terms.append(new_id())
+            self.beat_at.append(0.0)
+
+    async def register(self, numbers: Sequence[int] | None = None) -> float:
+        """Register all or these, so many together as are acknowledged; the seconds it took."""
         began = time.perf_counter()
-        for first in range(0, len(self.keys), TOGETHER):
-            acknowledged = [await self._say(n) for n in range(first, min(first + TOGETHER, len(self.keys)))]
+        numbers = range(len(self.keys)) if numbers is None else numbers
+        for first in range(0, len(numbers), TOGETHER):
+            acknowledged = [await self._say(n) for n in numbers[first : first + TOGETHER]]
             await asyncio.gather(*acknowledged)
         return time.perf_counter() - began
+
+    def registered(self, n: int, version: str = "2.14.3") -> Registered:
+        """The event that begins the life of one."""
+        instance = described(n, self.heartbeat, self.ttl, version)
+        return Registered(id=self.terms[n], term=self.terms[n], by=Author("owner"), instance=instance)
 
     async def beat(self, rounds: int, seconds_a_round: float) -> float:
         """Every instance beats once a round, evenly spread; the seconds by which the sender itself fell behind."""
@@ -67,9 +82,14 @@ class Fleet:
         await self._broker.flush()
         return late
 
+    async def beat_once(self, numbers: Sequence[int]) -> None:
+        """One heartbeat of each of these; returns once the broker has taken them."""
+        self.counter += 1
+        data = encode(Heartbeat(self.counter))
+        for n in numbers:
+            await self._broker.publish(subjects.beat(self.keys[n], self.terms[n]), data)
+        await self._broker.flush()
+
     async def _say(self, n: int) -> asyncio.Future[int]:
-        term = self.terms[n]
-        instance = describe([Endpoint(host="10.0.0.1", port=1 + n % 65535)], heartbeat=self._heartbeat, ttl=self._ttl)
-        event = Registered(id=term, term=term, by=Author("owner"), instance=instance)
-        headers = {"Nats-Msg-Id": term, "Nats-Expected-Last-Subject-Sequence": "0"}
-        return await self._broker.store_later(EVENTS, subjects.event(self.keys[n]), encode(event), headers)
+        headers = {"Nats-Msg-Id": self.terms[n], "Nats-Expected-Last-Subject-Sequence": "0"}
+        return await self._broker.store_later(EVENTS, subjects.event(self.keys[n]), encode(self.registered(n)), headers)

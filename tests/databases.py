@@ -59,6 +59,11 @@ class PostgresServer:
         return str(self._server.get_uri(database=database))
 
     @property
+    def pid(self) -> int:
+        """Its first process, the parent of the others."""
+        return int(self._server.get_pid())
+
+    @property
     def socket(self) -> Path:
         """Where it listens."""
         return Path(str(self._server.get_postmaster_info().socket_path))
@@ -120,7 +125,7 @@ class PostgresServer:
             await connection.close()
 
     def _signal(self, sent: signal.Signals) -> None:
-        parent = psutil.Process(self._server.get_pid())
+        parent = psutil.Process(self.pid)
         for process in (parent, *parent.children(recursive=True)):
             os.kill(process.pid, sent)
 

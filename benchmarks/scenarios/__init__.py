@@ -1,0 +1,1 @@
+"""The scenarios; `benchmarks.compare` finds them here by the names of their modules."""
