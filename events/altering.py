@@ -1,18 +1,18 @@
-"""What only an operator's commands do to a stream: changing its settings, deleting, storing many messages as one.
+"""What only an operator's commands do to a stream: changing its settings, deleting.
 
 Services and adsumd do none of this, and need no right to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from nats.js.api import ConsumerInfo, StreamInfo
 
 from .broker import Broker
 
-__all__ = ["change_stream", "delete_stream", "delete_subject", "look_at_consumer", "store_together"]
+__all__ = ["change_stream", "delete_stream", "delete_subject", "look_at_consumer"]
 
 
 async def change_stream(broker: Broker, stream: str, change: Callable[[dict[str, Any]], None]) -> StreamInfo:
@@ -21,15 +21,6 @@ async def change_stream(broker: Broker, stream: str, change: Callable[[dict[str,
     Raises BrokerRefused, BrokerUnavailable: then it may have been done or not; look.
     """
     return await broker.altering(f"change stream {stream}", stream, lambda js: js.change(stream, change))
-
-
-async def store_together(broker: Broker, stream: str, messages: Sequence[tuple[str, bytes, dict[str, str]]]) -> int:
-    """Store (subject, data, headers) as one batch, all or none, with nothing between; the sequence of the last.
-
-    The stream has to allow it (`allow_atomic`), at most 1,000 at once. Raises BrokerRefused, BrokerUnavailable.
-    """
-    doing = f"publish {len(messages)} messages into {stream}"
-    return await broker.altering(doing, stream, lambda js: js.publish_together(messages))
 
 
 async def look_at_consumer(broker: Broker, stream: str, consumer: str) -> ConsumerInfo:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import nats.errors
 import nats.js.errors
@@ -18,9 +18,10 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig, StreamInfo
 
-from .driver import Driver, JetStream, WrongLastSequence, options, sequence_of, translated
+from .driver import Driver, JetStream, WrongLastSequence, ended_within, options, translated
 from .errors import BrokerRefused, BrokerUnavailable, NobodyAnswers, StreamMissing, Unacknowledged
 from .outage import Outage
+from .publishing import Publishing
 from .settings import DEFAULT_URL, BrokerSettings
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
@@ -51,6 +52,7 @@ class Broker:
         self._options = options(settings, name, ping, keep_unsent)
         self._client = Driver()
         self._js = JetStream(self._client, timeout=REQUEST_TIMEOUT)
+        self._publishing = Publishing(self._client)
         self._connected = asyncio.Event()
         self._on_connect: list[Callable[[], None]] = []
         self._refusals: dict[str, str] = {}
@@ -221,10 +223,23 @@ class Broker:
         if not self.connected:
             raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.shown}")
         with translated(f"publish to {subject}"):
-            acknowledged = await self._js.publish_async(
-                subject, data, wait_stall=REQUEST_TIMEOUT, stream=stream, headers=dict(headers)
+            return await self._publishing.send(subject, data, {"Nats-Expected-Stream": stream, **headers})
+
+    async def store_together(
+        self, stream: str, messages: Sequence[tuple[str, bytes, Mapping[str, str]]]
+    ) -> asyncio.Future[int]:
+        """Publish (subject, data, headers) into a stream as one batch, stored all or none, with nothing between.
+
+        The future gives the sequence of the last one or raises as `store` does; after Unacknowledged look at each. The
+        stream has to allow it (`allow_atomic`), at most 1,000 at once and no two of one subject that have conditions.
+        """
+        doing = f"publish {len(messages)} messages into {stream}"
+        if not self.connected:
+            raise BrokerUnavailable(f"{doing}: not connected to {self.settings.shown}")
+        with translated(doing):
+            return await self._publishing.send_together(
+                [(subject, data, {"Nats-Expected-Stream": stream, **headers}) for subject, data, headers in messages]
             )
-        return sequence_of(acknowledged, subject)
 
     async def last_message(self, stream: str, subject: str) -> RawStreamMsg | None:
         """The last message of a subject, read through the stream's leader (never from a replica that lags)."""
@@ -284,12 +299,12 @@ class Broker:
     async def _close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
-            await _ended(self._connecting, 0.5)
-        flushed = self.connected and await _ended(self._client.flush(1), 1.5)
+            await ended_within(self._connecting, 0.5)
+        flushed = self.connected and await ended_within(self._client.flush(1), 1.5)
         if self._begun:
             if not flushed:
                 self._client.give_up()
-            if not await _ended(self._client.close(), 2.0):
+            if not await ended_within(self._client.close(), 2.0):
                 self._client.give_up()
 
     async def _connect(self) -> None:
@@ -327,7 +342,7 @@ class Broker:
             self.outage.goes_on("the connection was lost")
         self._connected.clear()
         self._client.abandon_requests()
-        self._js.abandon_publishes()
+        self._publishing.abandon()
 
     async def _when_error(self, error: Exception) -> None:
         """Never raises: the driver's read loop would end while the connection looks alive."""
@@ -381,19 +396,3 @@ class Broker:
                 return await self._js.stored(stream, asked)
             except nats.js.errors.NotFoundError:
                 return None
-
-
-async def _ended(doing: Coroutine[Any, Any, object] | asyncio.Task[None], seconds: float) -> bool:
-    """Whether it ended well within this time; if it has not ended by then, it is cancelled and left alone."""
-    task = asyncio.ensure_future(doing)
-    task.add_done_callback(_note)
-    try:
-        await asyncio.wait([task], timeout=seconds)
-    finally:
-        task.cancel()
-    return task.done() and not task.cancelled() and task.exception() is None
-
-
-def _note(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.debug("close: %r", task.exception())

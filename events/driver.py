@@ -11,8 +11,7 @@ import json
 import logging
 import random
 import re
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,11 +23,11 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg, StreamInfo
 
-from .errors import BrokerRefused, BrokerUnavailable, StreamMissing, Unacknowledged
+from .errors import BrokerRefused, BrokerUnavailable, StreamMissing
 from .settings import BrokerSettings, check_servers, readable, tls_context
 from .wire import Parser, headers_of, text_of
 
-__all__ = ["Driver", "JetStream", "WrongLastSequence", "heeding_cancellation", "options", "sequence_of", "translated"]
+__all__ = ["Driver", "JetStream", "WrongLastSequence", "ended_within", "heeding_cancellation", "options", "translated"]
 
 ASK_AGAIN_AFTER = 10.0
 """Seconds after which a subscription that was refused is asked for once more."""
@@ -163,11 +162,7 @@ class Driver(Client):
 
 
 class JetStream(JetStreamContext):
-    """nats-py, but for two things.
-
-    It raises a refused publish in its own reader, and who awaits it waits for ever. And it reads the headers of a
-    stored message like those of an e-mail.
-    """
+    """nats-py, but that it reads the headers of a stored message as the broker does, not like those of an e-mail."""
 
     async def stored(self, stream: str, which: dict[str, int | str]) -> RawStreamMsg:
         """One message of a stream, asked of the stream's leader."""
@@ -187,36 +182,6 @@ class JetStream(JetStreamContext):
         answer = await self._api_request(asked, json.dumps(settings).encode(), timeout=self._timeout)
         changed: StreamInfo = StreamInfo.from_response(answer)
         return changed
-
-    async def publish_together(self, messages: Sequence[tuple[str, bytes, dict[str, str]]]) -> int:
-        """Publish messages as one batch, stored all or none, in order and with nothing between; the last sequence."""
-        batch = uuid.uuid4().hex
-        for at, (subject, data, headers) in enumerate(messages, start=1):
-            marked = headers | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)}
-            if at < len(messages):
-                await self._nc.publish(subject, data, headers=marked)
-        marked["Nats-Batch-Commit"] = "1"
-        answer = await self._nc.request(subject, data, timeout=self._timeout, headers=marked)
-        told = json.loads(answer.data)
-        if "error" in told:
-            raise nats.js.errors.APIError.from_error(told["error"])
-        if told.get("count") != len(messages):
-            raise ValueError(f"a batch of {len(messages)} was acknowledged as {told}")
-        return int(told["seq"])
-
-    def abandon_publishes(self) -> None:
-        """Like `Driver.abandon_requests`, for what was published without waiting."""
-        for future in list(self._publish_async_futures.values()):
-            if not future.done():
-                future.set_exception(nats.errors.TimeoutError())
-
-    async def _handle_async_reply(self, msg: Msg) -> None:
-        try:
-            await super()._handle_async_reply(msg)
-        except (nats.js.errors.Error, *ODD_ANSWER) as error:
-            waiting = self._publish_async_futures.get(msg.subject.rpartition(".")[2])
-            if waiting is not None and not waiting.done():
-                waiting.set_exception(error)
 
 
 def options(settings: BrokerSettings, name: str, ping: float, keep_unsent: bool) -> dict[str, Any]:
@@ -285,26 +250,17 @@ def translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailab
         raise unanswered(f"{doing}: {error}") from error
 
 
-def sequence_of(acknowledged: asyncio.Future[Any], subject: str) -> asyncio.Future[int]:
-    """The driver's future of an acknowledgement as one of a sequence, its errors translated."""
-    sequence: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+async def ended_within(doing: Coroutine[Any, Any, object] | asyncio.Task[None], seconds: float) -> bool:
+    """Whether it ended well within this time; if it has not ended by then, it is cancelled and left alone."""
+    task = asyncio.ensure_future(doing)
+    task.add_done_callback(_note)
+    try:
+        await asyncio.wait([task], timeout=seconds)
+    finally:
+        task.cancel()
+    return task.done() and not task.cancelled() and task.exception() is None
 
-    def settle(source: asyncio.Future[Any]) -> None:
-        if sequence.done():
-            return
-        if source.cancelled():
-            sequence.cancel()
-            return
-        try:
-            with translated(f"publish to {subject}", unanswered=Unacknowledged):
-                sequence.set_result(int(source.result().seq))
-        except (BrokerUnavailable, BrokerRefused) as error:
-            sequence.set_exception(error)
 
-    def abandon(outer: asyncio.Future[int]) -> None:
-        if outer.cancelled():
-            acknowledged.cancel()
-
-    acknowledged.add_done_callback(settle)
-    sequence.add_done_callback(abandon)
-    return sequence
+def _note(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.debug("close: %r", task.exception())

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from nats.js.api import StreamConfig, StreamInfo, SubjectTransform
 
 from . import subjects
-from .altering import delete_stream, delete_subject, store_together
+from .altering import delete_stream, delete_subject
 from .archive import Header, Trailer, read_archive
 from .broker import Broker
 from .chain import link
@@ -26,6 +26,7 @@ from .epochs import announced_epochs
 from .errors import AdsumError
 from .ids import new_epoch, new_id
 from .notes import TIME_HEADER, Notes, notes_of
+from .publishing import acknowledged
 from .reader import Message, StreamReader
 from .streams import EVENTS, definitions, ensure_streams, note
 
@@ -34,6 +35,7 @@ __all__ = ["CannotImport", "Imported", "bring", "whoever"]
 TOGETHER = 1000
 """Messages a batch; the broker's own limit."""
 BYTES_TOGETHER = 4 << 20
+STORED_WITHIN = 5.0
 _DOOR = "adsum.import."
 """And an id of each import: before the rest of a subject of the log, while it is imported."""
 _GAP = "gap"
@@ -79,7 +81,6 @@ async def bring(broker: Broker, file: str, replicas: int, checked: Told, stored:
         instead_of=notes,
         subjects=wanted.subjects,
         subject_transform=None,
-        allow_atomic=False,
         deny_delete=True,
         deny_purge=True,
     )
@@ -146,7 +147,6 @@ def _half_made(replicas: int, first: int, notes: Notes, door: str) -> StreamConf
         subjects=[f"{door}>"],
         subject_transform=SubjectTransform(src=f"{door}>", dest="adsum.>"),
         first_seq=first,
-        allow_atomic=True,
         deny_delete=False,
         deny_purge=False,
         metadata=notes.metadata(),
@@ -176,7 +176,7 @@ async def _store_run(broker: Broker, run: Sequence[Message], door: str) -> int:
         )
         for message in run
     ]
-    _expect(run[-1].sequence, await store_together(broker, EVENTS, said))
+    _expect(run[-1].sequence, await _store_together(broker, said))
     return run[-1].sequence + 1
 
 
@@ -184,8 +184,12 @@ async def _fill(broker: Broker, following: int, wanted: int, door: str) -> None:
     """Fill a gap from `following` up to `wanted`, so that what comes then gets its own sequence."""
     while following < wanted:
         fillers = min(wanted - following, TOGETHER)
-        _expect(following + fillers - 1, await store_together(broker, EVENTS, [(door + _GAP, b"", {})] * fillers))
+        _expect(following + fillers - 1, await _store_together(broker, [(door + _GAP, b"", {})] * fillers))
         following += fillers
+
+
+async def _store_together(broker: Broker, messages: Sequence[tuple[str, bytes, dict[str, str]]]) -> int:
+    return await acknowledged(await broker.store_together(EVENTS, messages), STORED_WITHIN)
 
 
 def _expect(wanted: int, found: int) -> None:

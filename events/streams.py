@@ -1,5 +1,7 @@
 """The three streams, and how one is created or compared. A stream that holds data is never changed silently.
 
+One setting is added to the log of an adsum before it: that it takes batches. It changes nothing of what is stored.
+
 ADSUM_EVENTS    the log, kept for ever
 ADSUM_BEATS     the last heartbeat per life, and the ticks
 ADSUM_TOPOLOGY  the last state per instance, republished as changes
@@ -7,6 +9,7 @@ ADSUM_TOPOLOGY  the last state per instance, republished as changes
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
@@ -25,7 +28,7 @@ from nats.js.api import (
 from . import subjects
 from .altering import change_stream
 from .broker import Broker
-from .errors import AdsumError, LogUnfinished, StreamMismatch, StreamMissing
+from .errors import AdsumError, BrokerRefused, LogUnfinished, StreamMismatch, StreamMissing
 from .ids import new_epoch
 from .notes import Notes, notes_in, notes_of
 
@@ -60,6 +63,8 @@ IMPORTING = (
 TRIMMING = (
     "the log takes nothing: a trim is at work on it, or was cut off ({}). If none is at work, run `adsum trim --finish`"
 )
+log = logging.getLogger("adsum.streams")
+
 _COMPARED = (
     "subjects",
     "retention",
@@ -104,7 +109,9 @@ def definitions(replicas: int = 1) -> tuple[StreamConfig, ...]:
         max_age=0,
         duplicate_window=120,
     )
-    events = replace(common, name=EVENTS, subjects=[subjects.ALL_EVENTS], deny_delete=True, deny_purge=True)
+    events = replace(
+        common, name=EVENTS, subjects=[subjects.ALL_EVENTS], deny_delete=True, deny_purge=True, allow_atomic=True
+    )
     beats = replace(
         common,
         name=BEATS,
@@ -212,6 +219,17 @@ async def _ensure(broker: Broker, wanted: StreamConfig) -> None:
     differences = compare(info.config, wanted)
     if differences:
         raise StreamMismatch(name, differences)
+    if wanted.allow_atomic and not info.config.allow_atomic:
+        await _allow_batches(broker, name)
+
+
+async def _allow_batches(broker: Broker, name: str) -> None:
+    try:
+        await change_stream(broker, name, lambda found: found.update(allow_atomic=True))
+    except BrokerRefused as error:
+        log.warning("%s takes no batches, so many registrations at once are slower: %s", name, error)
+    else:
+        log.info("%s was made before batches: from now on it takes them (allow_atomic)", name)
 
 
 def alone(info: StreamInfo) -> bool:

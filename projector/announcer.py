@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from adsum.events import subjects
 from adsum.events.backoff import backoff
@@ -188,7 +189,7 @@ class Announcer:
                 await self._wake.wait()
 
     async def _announce_due(self, checkpoint: int) -> None:
-        due = list(self._due)[:TOGETHER]
+        due = list(islice(self._due, TOGETHER))
         await self._learn_departures(due)
         beyond = any(is_ahead(self.mirror.of(key), self._epoch, checkpoint, UNKNOWN_END) for key in due)
         end = await self._writer.log_end() if beyond else checkpoint

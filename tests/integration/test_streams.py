@@ -1,8 +1,9 @@
-"""The streams on a real server: created once, compared ever after, never changed."""
+"""The streams on a real server: created once, compared ever after, never changed but in one harmless setting."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -14,6 +15,7 @@ from nats.aio.msg import Msg
 from nats.js.api import DiscardPolicy, PersistMode, StorageType, StreamConfig, StreamInfo
 
 from adsum.events import streams, subjects
+from adsum.events.altering import change_stream
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.codec import decode_topology, encode
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch
@@ -74,7 +76,7 @@ CHANGED: list[tuple[str, str, dict[str, object]]] = [
     (EVENTS, "subjects", {"subjects": ["adsum.v1.default.event.*.*"]}),
     (EVENTS, "storage", {"storage": StorageType.MEMORY}),
     (EVENTS, "discard", {"discard": DiscardPolicy.NEW}),
-    (EVENTS, "persist_mode", {"persist_mode": PersistMode.ASYNC}),
+    (EVENTS, "persist_mode", {"persist_mode": PersistMode.ASYNC, "allow_atomic": False}),
     (EVENTS, "allow_direct", {"allow_direct": True}),
     (BEATS, "subjects", {"subjects": [subjects.ALL_BEATS]}),
     (BEATS, "max_age", {"max_age": 600.0}),
@@ -99,6 +101,28 @@ async def test_one_that_exists_with_other_settings_is_told_by_field(
     found = await bare.stream_info(stream)
     assert found is not None
     assert [name for name, _, _ in streams.compare(found.config, wanted)] == [field]
+
+
+async def test_a_log_that_was_made_before_batches_takes_them_from_now_on(
+    bare: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All else of it stays as it is, what it holds too, and it is said once."""
+    caplog.set_level(logging.INFO, "adsum.streams")
+    epoch = await ensure_streams(bare)
+    await change_stream(bare, EVENTS, lambda found: found.update(allow_atomic=False, description="mine"))
+    batch = [(f"adsum.v1.default.event.orders.{id}", b"{}", {}) for id in "ab"]
+    with pytest.raises(BrokerRefused, match="atomic publish is disabled"):
+        await (await bare.store_together(EVENTS, batch))
+    await bare.store(EVENTS, "adsum.v1.default.event.orders.a", b"{}", {})
+    before = await bare.stream_info(EVENTS)
+    assert await ensure_streams(bare) == await ensure_streams(bare) == epoch
+    after = await bare.stream_info(EVENTS)
+    assert before is not None
+    assert after is not None
+    assert after.config == replace(before.config, allow_atomic=True, metadata=after.config.metadata)
+    assert after.state == before.state
+    assert [record.message.count("takes them") for record in caplog.records] == [1]
+    assert await (await bare.store_together(EVENTS, batch)) == 3
 
 
 async def test_a_log_without_an_epoch_is_not_ours(bare: Broker) -> None:
