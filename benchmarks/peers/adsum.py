@@ -62,8 +62,8 @@ async def running(folder: Path, postgres: bool = False, sync: bool = True) -> As
 class Client(client.Client):
     """See `client.Client`. `blocks`: each instance is a `registry.register(...)`; `many`: through `register_many`."""
 
-    def __init__(self, address: str, blocks: bool = False, many: bool = False) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, group: str = making.SERVICE, blocks: bool = False, many: bool = False) -> None:
+        super().__init__(address, group)
         self._blocks, self._many = blocks, many
         self._stack = AsyncExitStack()
 
@@ -73,7 +73,7 @@ class Client(client.Client):
             raise client.Absent("no `register_many` in this version")
         self.registry = await self._stack.enter_async_context(connect(self.address))
         await self.registry.broker.ready(30)
-        self.fleet = Fleet(self.registry.broker)
+        self.fleet = Fleet(self.registry.broker, service=self.group)
 
     async def close(self) -> None:
         """See `client.Client`."""
@@ -84,7 +84,7 @@ class Client(client.Client):
         if self._blocks:
             said = making.described(number, ttl / 3, ttl)
             fields = {name: getattr(said, name) for name in said.__struct_fields__}
-            block = self.registry.register(making.SERVICE, id=making.id_of(number), **fields)
+            block = self.registry.register(self.group, id=making.id_of(number), **fields)
             await self._stack.enter_async_context(block)
             return
         self._grow([number], ttl)
@@ -105,7 +105,7 @@ class Client(client.Client):
 
     async def change(self, number: int, version: str) -> None:
         """An `Updated`."""
-        key = making.key_of(number)
+        key = making.key_of(number, self.group)
         last = await last_word(self.registry.broker, key)
         assert last is not None
         assert last.event is not None
@@ -120,13 +120,13 @@ class Client(client.Client):
 
     async def load(self) -> Sequence[Instance]:
         """A directory."""
-        async with self.registry.directory(making.SERVICE, wait=120) as directory:
+        async with self.registry.directory(self.group, wait=120) as directory:
             return directory.instances()
 
     @asynccontextmanager
     async def watch(self, heard: client.Heard) -> AsyncIterator[object]:
         """A directory."""
-        async with self.registry.directory(making.SERVICE, wait=120) as directory:
+        async with self.registry.directory(self.group, wait=120) as directory:
             following = asyncio.create_task(_follow(directory, heard))
             try:
                 yield directory

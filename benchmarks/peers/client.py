@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TypeAlias, TypeVar
 
 from adsum.events.signals import Instance
+from benchmarks.making import SERVICE
 
 __all__ = ["Absent", "Client", "Heard", "missing_packages", "polled", "versions", "windowed"]
 
@@ -28,10 +29,10 @@ class Absent(Exception):  # no error: it is told in the table
 
 
 class Client(ABC):
-    """Enter it to connect. Every write returns once the server acknowledged it."""
+    """Enter it to connect. Every write returns once the server acknowledged it. `group`: the service it is about."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, group: str = SERVICE) -> None:
+        self.address, self.group = address, group
 
     @abstractmethod
     async def open(self) -> None:

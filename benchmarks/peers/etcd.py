@@ -19,7 +19,6 @@ from benchmarks import making
 from . import client
 from .serving import Server, free_port, process
 
-PREFIX, END = b"/fleet/", b"/fleet0"
 TOGETHER = 256
 
 
@@ -62,8 +61,9 @@ async def running(folder: Path) -> AsyncIterator[Server]:
 class Client(client.Client):
     """See `client.Client`."""
 
-    def __init__(self, address: str, channels: int = 1) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, group: str = making.SERVICE, channels: int = 1) -> None:
+        super().__init__(address, group)
+        self._prefix, self._end = f"/{group}/".encode(), f"/{group}0".encode()  # 0 comes after /
         self._count = channels
         self._leases: dict[int, int] = {}
         self._keepalives: list[Any] = []
@@ -78,6 +78,7 @@ class Client(client.Client):
         self._channels = [grpc.aio.insecure_channel(self.address, options=options) for _ in range(self._count)]
         await asyncio.gather(*(channel.channel_ready() for channel in self._channels))
         self._stubs = itertools.cycle([(rpc.KVStub(one), rpc.LeaseStub(one)) for one in self._channels])
+        self._watches = itertools.cycle([rpc.WatchStub(one) for one in self._channels])
 
     async def close(self) -> None:
         """Streams first."""
@@ -90,7 +91,7 @@ class Client(client.Client):
         keys, leases = next(self._stubs)
         granted = await leases.LeaseGrant(self._rpc.LeaseGrantRequest(TTL=int(ttl)))
         self._leases[number] = granted.ID
-        await keys.Put(self._rpc.PutRequest(key=_key(number), value=making.value(number, ttl), lease=granted.ID))
+        await keys.Put(self._rpc.PutRequest(key=self._key(number), value=making.value(number, ttl), lease=granted.ID))
 
     async def register_many(self, numbers: Sequence[int], ttl: float) -> None:
         """There is no batch of leases: so many calls at a time."""
@@ -120,12 +121,12 @@ class Client(client.Client):
         keys, _ = next(self._stubs)
         new = making.value(number, version=version)
         lease = self._leases.get(number, 0)
-        await keys.Put(self._rpc.PutRequest(key=_key(number), value=new, lease=lease))
+        await keys.Put(self._rpc.PutRequest(key=self._key(number), value=new, lease=lease))
 
     async def ask(self, number: int) -> Instance | None:
         """A range of one key."""
         keys, _ = next(self._stubs)
-        found = (await keys.Range(self._rpc.RangeRequest(key=_key(number)))).kvs
+        found = (await keys.Range(self._rpc.RangeRequest(key=self._key(number)))).kvs
         return making.read(found[0].value) if found else None
 
     async def load(self) -> Sequence[Instance]:
@@ -134,7 +135,7 @@ class Client(client.Client):
 
     async def _range(self) -> tuple[list[Instance], int]:
         keys, _ = next(self._stubs)
-        answer = await keys.Range(self._rpc.RangeRequest(key=PREFIX, range_end=END))
+        answer = await keys.Range(self._rpc.RangeRequest(key=self._prefix, range_end=self._end))
         return [making.read(one.value) for one in answer.kvs], answer.header.revision
 
     @asynccontextmanager
@@ -143,10 +144,9 @@ class Client(client.Client):
         async with AsyncExitStack() as stack:
             cache, revision = await self._range()
             cached = {instance.id: instance for instance in cache}
-            channel = self._channels[0]
-            stream = self._rpc.WatchStub(channel).Watch()
+            stream = next(self._watches).Watch()
             stack.callback(stream.cancel)
-            asked = self._rpc.WatchCreateRequest(key=PREFIX, range_end=END, start_revision=revision + 1)
+            asked = self._rpc.WatchCreateRequest(key=self._prefix, range_end=self._end, start_revision=revision + 1)
             await stream.write(self._rpc.WatchRequest(create_request=asked))
             await stream.read()
             following = asyncio.create_task(self._follow(stream, cached, heard))
@@ -161,10 +161,9 @@ class Client(client.Client):
                     cache[instance.id] = instance
                     heard(instance.id, instance)
                 else:
-                    id = event.kv.key[len(PREFIX) :].decode()
+                    id = event.kv.key[len(self._prefix) :].decode()
                     cache.pop(id, None)
                     heard(id, None)
 
-
-def _key(number: int) -> bytes:
-    return PREFIX + making.id_of(number).encode()
+    def _key(self, number: int) -> bytes:
+        return self._prefix + making.id_of(number).encode()

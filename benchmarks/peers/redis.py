@@ -21,7 +21,6 @@ from . import client
 from .debian import REMEDY, ROOT, program
 from .serving import Server, free_port, process
 
-PREFIX = "fleet:"
 PIPELINE = 500
 CONNECTIONS = 2
 EVENTS = ("set", "expired", "del")
@@ -69,8 +68,9 @@ async def running(folder: Path, fsync: str = "everysec") -> AsyncIterator[Server
 class Client(client.Client):
     """See `client.Client`."""
 
-    def __init__(self, address: str, notified: bool = False) -> None:
-        super().__init__(address)
+    def __init__(self, address: str, group: str = making.SERVICE, notified: bool = False) -> None:
+        super().__init__(address, group)
+        self._prefix = f"{group}:"
         self._notified = notified
         self._milliseconds: dict[int, int] = {}
 
@@ -93,19 +93,19 @@ class Client(client.Client):
     async def register(self, number: int, ttl: float) -> None:
         """SET with PX."""
         self._milliseconds[number] = int(ttl * 1000)
-        await self._pool.set(_key(number), making.value(number, ttl), px=int(ttl * 1000))
+        await self._pool.set(self._key(number), making.value(number, ttl), px=int(ttl * 1000))
 
     async def register_many(self, numbers: Sequence[int], ttl: float) -> None:
         """Pipelined."""
         milliseconds = int(ttl * 1000)
         self._milliseconds |= dict.fromkeys(numbers, milliseconds)
         await self._pipelined(
-            numbers, lambda line, number: line.set(_key(number), making.value(number, ttl), px=milliseconds)
+            numbers, lambda line, number: line.set(self._key(number), making.value(number, ttl), px=milliseconds)
         )
 
     async def heartbeat(self, numbers: Sequence[int]) -> None:
         """PEXPIRE, pipelined."""
-        await self._pipelined(numbers, lambda line, number: line.pexpire(_key(number), self._milliseconds[number]))
+        await self._pipelined(numbers, lambda line, number: line.pexpire(self._key(number), self._milliseconds[number]))
 
     async def _pipelined(self, numbers: Sequence[int], add: Callable[[Any, int], object]) -> None:
         async def one(line: Any, part: Sequence[int]) -> None:
@@ -119,11 +119,11 @@ class Client(client.Client):
 
     async def change(self, number: int, version: str) -> None:
         """SET again."""
-        await self._lines[0].set(_key(number), making.value(number, version=version), keepttl=True)
+        await self._lines[0].set(self._key(number), making.value(number, version=version), keepttl=True)
 
     async def ask(self, number: int) -> Instance | None:
         """GET."""
-        found = await self._lines[0].get(_key(number))
+        found = await self._lines[0].get(self._key(number))
         return making.read(found) if found is not None else None
 
     async def load(self) -> Sequence[Instance]:
@@ -131,7 +131,7 @@ class Client(client.Client):
         found: list[Instance] = []
         cursor = 0
         while True:
-            cursor, keys = await self._lines[0].scan(cursor, match=PREFIX + "*", count=1000)
+            cursor, keys = await self._lines[0].scan(cursor, match=self._prefix + "*", count=1000)
             if keys:
                 found += [making.read(value) for value in await self._lines[0].mget(keys) if value is not None]
             if cursor == 0:
@@ -166,12 +166,15 @@ class Client(client.Client):
             fetching = asyncio.create_task(self._fetch(due, cache, heard))
             stack.callback(fetching.cancel)
             ready.set()
+            prefix = self._prefix.encode()
             async for message in hearing.listen():
                 key: bytes = message["data"]
+                if not key.startswith(prefix):
+                    continue
                 if message["channel"].endswith(b":set"):
                     due.put_nowait(key)
                 else:
-                    id = key[len(PREFIX) :].decode()
+                    id = key[len(self._prefix) :].decode()
                     cache.pop(id, None)
                     heard(id, None)
 
@@ -186,6 +189,5 @@ class Client(client.Client):
                     cache[instance.id] = instance
                     heard(instance.id, instance)
 
-
-def _key(number: int) -> str:
-    return PREFIX + making.id_of(number)
+    def _key(self, number: int) -> str:
+        return self._prefix + making.id_of(number)
