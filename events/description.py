@@ -16,6 +16,7 @@ from .names import check_capability, check_label, check_text
 __all__ = [
     "DEFAULT_HEARTBEAT",
     "DEFAULT_TTL",
+    "GRPC_HEALTH",
     "MAX_METADATA",
     "MAX_TTL",
     "Description",
@@ -32,6 +33,8 @@ DEFAULT_TTL = 15.0
 """Seconds of silence after which an instance is stale; after twice as many it is gone."""
 MAX_TTL = 1500.0
 """Seconds. Twice this stays below the age at which the broker drops a heartbeat (`streams.BEATS_MAX_AGE`)."""
+GRPC_HEALTH = "/grpc.health.v1.Health/Check"
+"""The `health_path` of an endpoint that is asked over gRPC how it is."""
 MIN_HEARTBEAT = 0.1
 MAX_METADATA = 4096
 """Bytes of the metadata, encoded as JSON."""
@@ -73,7 +76,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def health_path(metadata: Mapping[str, str], endpoint: str) -> str:
-    """The path at which this endpoint says over HTTP how it is: its `health.<name of the endpoint>` in the metadata.
+    """The path at which this endpoint says how it is, over HTTP or as a method of gRPC: its `health.<name of the
+    endpoint>` in the metadata.
 
     "" where none is declared, or none that can be asked for.
     """

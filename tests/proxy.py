@@ -17,7 +17,7 @@ _BOTH: tuple[Direction, ...] = ("up", "down")
 
 
 class Proxy:
-    """Listens on a port of its own and carries every connection to `target`, a NATS or PostgreSQL server.
+    """Listens on a port of its own and carries every connection to `target`, whatever server that is.
 
     `delay`: seconds by which each chunk is held up, for each direction. `blackhole` loses nothing: the bytes wait, as
     they do in a network that drops packets, and go on once `heal` is called, or are lost with the connection. What a
@@ -68,6 +68,10 @@ class Proxy:
         """Reset every connection; new ones are carried."""
         for connection in self._connections:
             connection.cancel()
+
+    def lead_to(self, port: int) -> None:
+        """Carry new connections to another server."""
+        self._port = port
 
     def heal(self) -> None:
         """Carry everything again, without delay."""

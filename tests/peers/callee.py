@@ -18,10 +18,12 @@ __all__ = ["Callee", "callee"]
 
 
 class Callee:
-    """A server at one port, whose process is killed, paused and started again."""
+    """A server at one port, whose process is killed, paused and started again: `program` is run with the port and
+    `arguments`."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = "tests.peers.callee", *arguments: str) -> None:
         self.port = free_port()
+        self._command = [sys.executable, "-m", program, str(self.port), *arguments]
         self._running: Running | None = None
         self._before = 0
 
@@ -32,8 +34,13 @@ class Callee:
 
     async def start(self) -> None:
         """Begin to listen."""
-        self._running = await start([sys.executable, "-m", "tests.peers.callee", str(self.port)], dict(os.environ))
-        await self._running.prints("listening")
+        self._running = await start(self._command, dict(os.environ))
+        await self._running.prints("listening", seconds=30)
+
+    async def prints(self, text: str) -> None:
+        """Wait for a line that it prints."""
+        assert self._running is not None
+        await self._running.prints(text)
 
     async def kill(self) -> None:
         """End it with -9."""
@@ -61,9 +68,9 @@ class Callee:
 
 
 @asynccontextmanager
-async def callee() -> AsyncIterator[Callee]:
+async def callee(program: str = "tests.peers.callee", *arguments: str) -> AsyncIterator[Callee]:
     """One that listens for as long as the block lasts, unless the test ends it."""
-    one = Callee()
+    one = Callee(program, *arguments)
     await one.start()
     try:
         yield one
