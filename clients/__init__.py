@@ -36,14 +36,27 @@ from .choosing import (
     ZonePreferring,
 )
 from .directory import Directory
-from .errors import LifeEnded, NobodyToCall, NoneRegistered, NoneRoutable, NotItself, NotLoaded, Removed, Superseded
+from .errors import (
+    LifeEnded,
+    NobodyToCall,
+    NoneRegistered,
+    NoneRoutable,
+    NotItself,
+    NotLoaded,
+    Removed,
+    Superseded,
+    Unreachable,
+)
 from .history import History
+from .peers import IDENTITY, Blame, Dialer, Identified, Peer, Peers, http
 from .registration import Registration
 from .registry import Registry, connect
 
 __all__ = [
+    "IDENTITY",
     "AdsumError",
     "BeforeLog",
+    "Blame",
     "BrokerRefused",
     "BrokerSettings",
     "BrokerUnavailable",
@@ -53,11 +66,13 @@ __all__ = [
     "ConsistentHash",
     "Departed",
     "Description",
+    "Dialer",
     "Directory",
     "Endpoint",
     "EventsAsked",
     "Health",
     "History",
+    "Identified",
     "Instance",
     "InvalidValue",
     "Key",
@@ -78,6 +93,8 @@ __all__ = [
     "NotYet",
     "Outliers",
     "Page",
+    "Peer",
+    "Peers",
     "PickFirst",
     "Picked",
     "Policy",
@@ -90,9 +107,11 @@ __all__ = [
     "Selection",
     "Status",
     "Superseded",
+    "Unreachable",
     "Version",
     "VersionsAsked",
     "WeightedRoundRobin",
     "ZonePreferring",
     "connect",
+    "http",
 ]

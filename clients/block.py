@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
-__all__ = ["tasks_of_block"]
+__all__ = ["start", "tasks_of_block"]
 
 
 @asynccontextmanager
@@ -24,3 +25,12 @@ async def tasks_of_block() -> AsyncIterator[asyncio.TaskGroup]:
             own = error
     if own is not None:
         raise own
+
+
+def start(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None] | None:
+    """One more task; None where the block is ending because another task died of a bug."""
+    try:
+        return tasks.create_task(work, name=name)
+    except RuntimeError:
+        work.close()
+        return None

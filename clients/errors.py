@@ -5,7 +5,8 @@ AdsumError
 ├── NobodyToCall            a selection had nobody to pick
 │   ├── NoneRegistered      no instance is registered at all
 │   └── NoneRoutable        some are, and none of them is to be called now
-├── NotItself               somebody else answers at a peer's address
+├── Unreachable             nobody answers at a peer's address; nothing was sent
+│   └── NotItself           somebody else does
 └── LifeEnded               a registration is over, its block was left
     ├── Superseded          another process registered the same instance id later
     └── Removed             an operator removed the instance: stay away
@@ -27,6 +28,7 @@ __all__ = [
     "NotLoaded",
     "Removed",
     "Superseded",
+    "Unreachable",
 ]
 
 
@@ -62,14 +64,21 @@ class NoneRoutable(NobodyToCall):
         super().__init__(what, f"none of the {sum(reasons.values())} registered will do: {counted}")
 
 
-class NotItself(AdsumError):
-    """Who answers at the address of the instance `key` is not it, so it is not called. `answered`: who says it is, ""
-    where it does not say."""
+class Unreachable(AdsumError):
+    """Nothing of a call was sent to the instance `key`: there is no connection. The cause is the protocol's error."""
+
+    def __init__(self, key: Key, address: str, why: str) -> None:
+        self.key, self.address = key, address
+        super().__init__(f"{key} at {address} cannot be reached: {why}")
+
+
+class NotItself(Unreachable):
+    """Somebody else answers there, so it is not called. `answered`: who says it is, "" where it does not say."""
 
     def __init__(self, key: Key, address: str, answered: str) -> None:
-        self.key, self.address, self.answered = key, address, answered
-        who = f"{answered[:200]!r} answers" if answered else "whoever answers does not say who it is"
-        super().__init__(f"{key} is not called: at {address} {who}")
+        self.answered = answered
+        who = f"{answered[:200]!r} answers there" if answered else "who answers there does not say who it is"
+        super().__init__(key, address, who)
 
 
 class LifeEnded(AdsumError):

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
+from typing import TypeVar
 
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.config import DEFAULT_POLL_INTERVAL
@@ -16,16 +17,18 @@ from adsum.events.ids import new_id
 from adsum.events.names import Key, check_capability, check_label, check_text
 from adsum.events.signals import Instance
 
-from .choosing import Outliers
+from .choosing import Outliers, Policy
 from .directory import Directory
 from .history import History
 from .loading import Loading
 from .marks import Marks
+from .peers import Bounds, Dialer, Peers
 from .registration import Registration
 from .reporting import Reporting
 
 __all__ = ["Registry", "connect"]
 
+C = TypeVar("C")
 DEFAULT_WAIT = 5.0
 """Seconds that entering a block, or changing something, waits before it goes on behind."""
 UNKNOWN_HOST = "localhost"
@@ -152,6 +155,66 @@ class Registry:
             wait=wait,
             outliers=self.outliers,
         )
+
+    def peers(
+        self,
+        *services: str,
+        dial: Dialer[C],
+        capability: str | None = None,
+        directory: Directory | None = None,
+        policy: Policy | None = None,
+        zone: str | None = None,
+        version: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        endpoint: str | None = None,
+        protocol: str | None = None,
+        fail_open: bool = False,
+        panic: float = 0.5,
+        verify: bool = False,
+        timeout: float = 60.0,
+        grace: float = 0.0,
+        connect_timeout: float = 30.0,
+        attempts: int = 3,
+        idle: float = 300.0,
+        limit: int = 50,
+        wait: float = DEFAULT_WAIT,
+    ) -> Peers[C]:
+        """Those who can be called, with connections to them, for as long as a block runs:
+
+            async with registry.peers("querier", dial=http()) as peers:
+                answer = await peers.call(lambda peer: peer.connection.get("/x"), timeout=2.0)
+
+        Of the named services, of those with `capability`, or of both, by a directory of its own that waits as
+        `directory` says; or by a `directory` that is open already, of all that it follows or of one service. `policy`
+        to `panic`: see `Directory.select`. `dial`: how the protocol is spoken: `http()`, `grpc()`, `flight()`.
+
+        `verify`: whether a peer must say that it is itself before it is called. `timeout`: seconds of a call unless it
+        names others. `grace`: seconds that a caller waits longer than the callee is told to take, so that the callee's
+        own error arrives. `connect_timeout`: seconds of a dial, which goes on when the caller's time is over.
+        `attempts`: to how many peers one call is given at most; dials in vain do not count. `idle`: seconds after which
+        an unused connection is closed. `limit`: connections at most; when all are in use, a call waits within its time.
+        Raises InvalidValue.
+        """
+        bounds = Bounds(
+            timeout=timeout, grace=grace, connect_timeout=connect_timeout, attempts=attempts, idle=idle, limit=limit
+        )
+        if not services and capability is None and directory is None:
+            raise InvalidValue("services", services, "name a service, a capability, or give a directory")
+        if directory is not None and (capability is not None or len(services) > 1):
+            raise InvalidValue("directory", str(directory), "takes at most one of its services, and no capability")
+        seen = directory if directory is not None else self.directory(*services, capability=capability, wait=wait)
+        selection = seen.select(
+            services[0] if directory is not None and services else None,
+            policy=policy,
+            zone=zone,
+            version=version,
+            metadata=metadata,
+            endpoint=endpoint,
+            protocol=protocol,
+            fail_open=fail_open,
+            panic=panic,
+        )
+        return Peers(seen, selection, dial, self._entered()[3], bounds, own=directory is None, verify=verify)
 
     async def report(self, instance: Instance, *, endpoint: str = "", reason: str = "", ago: float = 0.0) -> bool:
         """Say that a call could not reach `instance`, `ago` seconds before, at its `endpoint` (a name; "": the first).

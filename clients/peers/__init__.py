@@ -1,5 +1,8 @@
 """Calling a peer: connections that are kept, one an endpoint, and calls that find another peer where one is gone."""
 
+from .calling import Bounds, Peers
 from .dialing import IDENTITY, Blame, Dialer, Peer
+from .https import http
+from .identified import Identified
 
-__all__ = ["IDENTITY", "Blame", "Dialer", "Peer"]
+__all__ = ["IDENTITY", "Blame", "Bounds", "Dialer", "Identified", "Peer", "Peers", "http"]

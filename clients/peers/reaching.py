@@ -1,0 +1,218 @@
+"""One caller on the way to a peer: whom it picked, whose connection it waits for, who failed it so far."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from adsum.clients.choosing import Call, Picked, Selection
+from adsum.clients.errors import NobodyToCall, NotItself, Unreachable
+from adsum.events.errors import InvalidValue
+
+from .dialing import Blame
+from .pool import Line, Pool
+from .retrying import patience
+
+__all__ = ["Reached", "Reaching"]
+
+C = TypeVar("C")
+
+
+class Reached(Generic[C]):
+    """One who was picked and the line to it, which the caller holds. `late`: the caller has counted it as failed."""
+
+    __slots__ = ("began", "call", "late", "line", "picked")
+
+    def __init__(self, picked: Picked, line: Line[C], call: Call, began: float) -> None:
+        self.picked, self.line, self.call, self.began, self.late = picked, line, call, began, False
+
+
+class Reaching(Generic[C]):
+    """Everybody is tried once at most. A dial is waited for only so long (see `patience`) before somebody else is
+    picked too; then whoever comes first is taken. `seconds`: for all of it. `end` it, always."""
+
+    __slots__ = (
+        "_blame",
+        "_clock",
+        "_key",
+        "_pool",
+        "_report",
+        "_selection",
+        "_tried",
+        "_waiting",
+        "ends",
+        "errors",
+        "seconds",
+    )
+
+    def __init__(
+        self,
+        selection: Selection,
+        pool: Pool[C],
+        report: Callable[[Picked, Exception], None],
+        blame: Callable[[Exception], Blame],
+        key: str | bytes | None,
+        seconds: float,
+    ) -> None:
+        if not seconds > 0:
+            raise InvalidValue("timeout", seconds, "must be a positive number of seconds")
+        self._selection, self._pool, self._report, self._blame, self._key = selection, pool, report, blame, key
+        self._clock = asyncio.get_running_loop().time
+        self.seconds, self.ends = seconds, self._clock() + seconds
+        self.errors: list[Exception] = []
+        """What those said who were tried in vain."""
+        self._tried: list[Picked] = []
+        self._waiting: dict[Line[C], Reached[C]] = {}
+
+    async def somebody(self) -> Reached[C]:
+        """The next one to whom there is a connection; `leave` it. Raises as `Peers.call`."""
+        kept: Picked | None = None
+        while True:
+            picked, kept = kept or self._pick(), None
+            newest = self._begin(picked) if picked is not None else None
+            if newest is not None and newest.line.ready:
+                return newest
+            if picked is not None and newest is None:
+                kept = picked if self._pool.making_room else None
+                await self._wait_for_room()
+                continue
+            if newest is not None:
+                self._waiting[newest.line] = newest
+            ready = await self._first(newest)
+            if ready is not None:
+                return ready
+
+    def leave(self, reached: Reached[C]) -> None:
+        """The call to it is over."""
+        self._pool.leave(reached.line)
+
+    def end(self) -> None:
+        """The caller waits for nobody any more; the dials go on behind."""
+        for reached in self._waiting.values():
+            reached.call.abandoned()
+            self.leave(reached)
+        self._waiting.clear()
+
+    def note(self, error: Exception) -> None:
+        """Let an error tell who else was tried."""
+        for other in self.errors:
+            if other is not error:
+                error.add_note(f"tried before: {type(other).__name__}: {other}")
+
+    def judge(self, line: Line[C], error: Exception) -> tuple[Exception, Blame]:
+        """What to tell of an error of a call, and whose fault it was."""
+        if isinstance(error, NotItself):
+            return error, Blame.UNREACHABLE
+        blame = Blame.BROKEN if isinstance(error, TimeoutError) else self._blame(error)
+        if blame is Blame.UNREACHABLE:
+            return Unreachable(line.instance.key, line.endpoint.address, _words(error)), blame
+        return error, blame
+
+    # ---- picking
+
+    def _pick(self) -> Picked | None:
+        """Somebody who was not tried yet; None where there is nobody else, and some are waited for."""
+        if self.errors and not self._waiting and self._clock() >= self.ends:
+            raise self._last()
+        try:
+            picked = self._selection.pick(self._key, avoid=self._tried)
+        except NobodyToCall as nobody:
+            if self._waiting:
+                return None
+            if not self.errors:
+                raise
+            last = self._last()
+            last.add_note(str(nobody))
+            raise last from last.__cause__
+        self._pass_over()
+        return picked
+
+    def _last(self) -> Exception:
+        last = self.errors[-1]
+        self.note(last)
+        return last
+
+    def _begin(self, picked: Picked) -> Reached[C] | None:
+        line = self._pool.open(picked, patience(self.seconds))
+        if line is None:
+            return None
+        self._tried.append(picked)
+        line.users += 1
+        return Reached(picked, line, self._selection.begun(picked), self._clock())
+
+    async def _wait_for_room(self) -> None:
+        if not await self._pool.room(max(self.ends - self._clock(), 0.0), patience(self.seconds)):
+            raise self._too_late("all connections are in use")
+
+    # ---- waiting for dials
+
+    async def _first(self, newest: Reached[C] | None) -> Reached[C] | None:
+        """The first line that is ready; None where it is time to look for somebody else."""
+        now = self._clock()
+        if now >= self.ends:
+            raise self._too_late(f"no answer to the dial of {', '.join(map(str, self._waiting))}")
+        until = self.ends
+        if newest is not None:
+            until = min(until, newest.line.began + patience(until - now))
+        dials = [line.dialing for line in self._waiting]
+        await asyncio.wait(dials, timeout=max(until - now, 0.0), return_when=asyncio.FIRST_COMPLETED)
+        for line, reached in list(self._waiting.items()):
+            if line.dialing.done():
+                del self._waiting[line]
+                if line.ready:
+                    if reached.late:
+                        reached.call = self._selection.begun(reached.picked)
+                    return reached
+                self._failed(reached)
+        return None
+
+    def _failed(self, reached: Reached[C]) -> None:
+        """Its dial ended in vain. Raises what is no fault of the peer."""
+        self.leave(reached)
+        line, cause = reached.line, reached.line.error
+        told = _afresh(line, cause)
+        sure = cause is None or isinstance(told, NotItself | TimeoutError)
+        blame = Blame.UNREACHABLE if cause is None or sure else self._blame(cause)
+        if cause is None or blame is Blame.ANSWERED:
+            reached.call.abandoned()
+        else:
+            reached.call.failed()
+            if blame is not Blame.DECLINED:
+                self._report(reached.picked, told)
+        if cause is not None and blame is Blame.ANSWERED:
+            raise cause
+        self.errors.append(told)
+
+    def _pass_over(self) -> None:
+        """Those who are waited for are too slow."""
+        for line, reached in self._waiting.items():
+            if not reached.late:
+                reached.late = True
+                reached.call.failed()
+                waited = f"no answer to the dial within {self._clock() - line.began:.1f} s"
+                self._report(reached.picked, TimeoutError(waited))
+
+    def _too_late(self, why: str) -> TimeoutError:
+        self._pass_over()
+        error = TimeoutError(f"nobody of {self._selection.what} was reached within {self.seconds:g} s: {why}")
+        self.note(error)
+        return error
+
+
+def _afresh(line: Line[C], cause: Exception | None) -> Exception:
+    """What one of those who waited for the same dial is told: an error of its own."""
+    if isinstance(cause, NotItself):
+        return NotItself(cause.key, cause.address, cause.answered)
+    if isinstance(cause, TimeoutError):
+        return TimeoutError(str(cause))
+    told = Unreachable(line.instance.key, line.endpoint.address, _words(cause) if cause else "the dial was given up")
+    told.__cause__ = cause
+    return told
+
+
+def _words(error: Exception) -> str:
+    """Of where it came from: libraries wrap what the system said into less."""
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return str(error) or type(error).__name__

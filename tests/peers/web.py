@@ -1,0 +1,88 @@
+"""A service over HTTP in a process of its own: uvicorn, which says in each answer who it is.
+
+`python -m tests.peers.web PORT KEY`; `Web` runs it. A line a request on standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from adsum.clients import Identified
+from tests.cli.programs import Running, free_port, start
+
+__all__ = ["Web", "web"]
+
+
+class Web:
+    """A server at one port, which is ended and started again, also as somebody else."""
+
+    def __init__(self, key: str, port: int = 0) -> None:
+        self.key, self.port = key, port or free_port()
+        self._running: Running | None = None
+
+    @property
+    def heard(self) -> list[str]:
+        """The requests that its process has had."""
+        return [line for line in self._running.out if line.startswith("/")] if self._running is not None else []
+
+    async def start(self, key: str | None = None) -> None:
+        """Begin to listen."""
+        command = [sys.executable, "-m", "tests.peers.web", str(self.port), self.key if key is None else key]
+        self._running = await start(command, dict(os.environ))
+        await self._running.prints("listening", 20)
+
+    async def kill(self) -> None:
+        """End it with -9."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            await running.stop()
+
+
+@asynccontextmanager
+async def web(*keys: str) -> AsyncIterator[list[Web]]:
+    """Some that listen for as long as the block lasts, unless the test ends them."""
+    made = [Web(key) for key in keys]
+    try:
+        await asyncio.gather(*(one.start() for one in made))
+        yield made
+    finally:
+        for one in made:
+            await one.kill()
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """/hang never answers, /late does after a second, /fail fails, /health is empty; all else names its process."""
+    if scope["type"] != "http":
+        return
+    path = scope["path"]
+    print(path, flush=True)
+    if path == "/hang":
+        await asyncio.Event().wait()
+    if path == "/late":
+        await asyncio.sleep(1)  # longer than the callers of this path wait
+    answer = b"" if path == "/health" else str(os.getpid()).encode()
+    await send({"type": "http.response.start", "status": 503 if path == "/fail" else 200, "headers": []})
+    await send({"type": "http.response.body", "body": answer})
+
+
+def main(port: int, key: str) -> None:
+    """Serve for ever."""
+
+    class Server(uvicorn.Server):
+        async def startup(self, *arguments: Any, **more: Any) -> None:
+            await super().startup(*arguments, **more)
+            print("listening", flush=True)
+
+    served = Identified(app, who=lambda: key or None)
+    Server(uvicorn.Config(served, port=port, log_level="warning", lifespan="off", timeout_keep_alive=60)).run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
