@@ -180,7 +180,7 @@ async def process(of: Key) -> AsyncIterator[Callee]:
 
 async def drain(stream: aio.UnaryStreamCall) -> None:
     """Read a stream to its end."""
-    async for _ in stream:
+    while await stream.read() is not aio.EOF:
         pass
 
 
