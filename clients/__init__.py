@@ -37,6 +37,7 @@ from .choosing import (
 )
 from .directory import Directory
 from .errors import (
+    Expired,
     LifeEnded,
     NobodyToCall,
     NoneRegistered,
@@ -45,12 +46,15 @@ from .errors import (
     NotLoaded,
     Removed,
     Superseded,
+    Unconfirmed,
     Unreachable,
 )
 from .history import History
+from .leases import Lease, Leases
 from .peers import IDENTITY, Blame, Dialer, Identified, Peer, Peers, http
 from .registration import Registration
 from .registry import Registry, connect
+from .watching import Watch
 
 __all__ = [
     "IDENTITY",
@@ -70,12 +74,15 @@ __all__ = [
     "Directory",
     "Endpoint",
     "EventsAsked",
+    "Expired",
     "Health",
     "History",
     "Identified",
     "Instance",
     "InvalidValue",
     "Key",
+    "Lease",
+    "Leases",
     "LeastOutstanding",
     "LifeEnded",
     "Liveness",
@@ -107,9 +114,11 @@ __all__ = [
     "Selection",
     "Status",
     "Superseded",
+    "Unconfirmed",
     "Unreachable",
     "Version",
     "VersionsAsked",
+    "Watch",
     "WeightedRoundRobin",
     "ZonePreferring",
     "connect",

@@ -7,19 +7,28 @@ AdsumError
 │   └── NoneRoutable        some are, and none of them is to be called now
 ├── Unreachable             nobody answers at a peer's address; nothing was sent
 │   └── NotItself           somebody else does
-└── LifeEnded               a registration is over, its block was left
-    ├── Superseded          another process registered the same instance id later
-    └── Removed             an operator removed the instance: stay away
+├── LifeEnded               a registration is over, its block was left
+│   ├── Superseded          another process registered the same instance id later
+│   ├── Removed             an operator removed the instance: stay away
+│   └── Expired             a lease is over; `how` it ended
+└── BrokerUnavailable
+    └── Unacknowledged
+        └── Unconfirmed     a lease was asked for, and nobody said in time whether it is there: ask again with it
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from adsum.events.errors import AdsumError
+from adsum.events.errors import AdsumError, Unacknowledged
 from adsum.events.names import Key
 
+if TYPE_CHECKING:
+    from .leases import Lease
+
 __all__ = [
+    "Expired",
     "LifeEnded",
     "NobodyToCall",
     "NoneRegistered",
@@ -28,8 +37,11 @@ __all__ = [
     "NotLoaded",
     "Removed",
     "Superseded",
+    "Unconfirmed",
     "Unreachable",
 ]
+
+How: TypeAlias = Literal["expired", "superseded", "removed", "deregistered", "lost"]
 
 
 class NotLoaded(AdsumError):
@@ -104,3 +116,27 @@ class Removed(LifeEnded):
         self.by, self.reason = by, reason
         told = f": {reason}" if reason else ""
         super().__init__(key, term, f"removed by operator {by or '(unnamed)'}{told}")
+
+
+class Expired(LifeEnded):
+    """The life of a lease is over: it is not renewed any more, nothing brings it back. Register again for another one.
+
+    `how` it ended: "expired" (nobody renewed it in time), "superseded" (a later registration of the id has it),
+    "removed" (by an operator: stay away), "deregistered" (its own goodbye), "lost" (the log does not know it any more,
+    as after an older copy of it was put back).
+    """
+
+    def __init__(self, key: Key, term: str, how: How, why: str) -> None:
+        self.how = how
+        super().__init__(key, term, why)
+
+
+class Unconfirmed(Unacknowledged):
+    """A lease was asked for, and the broker did not say in time whether it is there.
+
+    `lease` is that lease: renewing it asks again, for the same life; deregistering it gives it up.
+    """
+
+    def __init__(self, lease: Lease, reason: str) -> None:
+        self.lease = lease
+        super().__init__(f"{lease.key}: not known to be registered: {reason}")

@@ -15,32 +15,26 @@ from collections.abc import Awaitable, Callable
 from adsum.events import subjects
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_event
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch, Unacknowledged, Undecodable
+from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch, Unacknowledged
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Deregistered, Event, Registered
 from adsum.events.log import Outrun, Word, last_word, say
 from adsum.events.names import Key
 from adsum.events.outage import Outage
-from adsum.events.reader import Message, ReaderLost, StreamReader
+from adsum.events.reader import ReaderLost, StreamReader
 from adsum.events.signals import Instance, Topology
 from adsum.events.streams import EVENTS, read_epoch
 
 from .errors import LifeEnded, Removed, Superseded
 from .life import (
     Continue,
-    Decision,
     Life,
-    LookBack,
     Register,
     Standing,
     Withdraw,
     Yield,
     begin,
     begun_as,
-    counts,
-    judge,
-    judge_behind,
     next_event,
     obey,
     overrules,
@@ -48,6 +42,7 @@ from .life import (
     standing_after,
 )
 from .loading import ASKED_EVERY
+from .looking import understand, word_of
 from .notice import Notice, connection, woken
 
 __all__ = ["Reconciler"]
@@ -222,9 +217,11 @@ class Reconciler:
     async def _act(self, word: Word | None) -> None:
         """Do what the last word means."""
         self._life = self._life.looked(word)
-        decision = judge(self._life, word)
-        if isinstance(decision, LookBack | Yield):  # whoever seems to come later may be said once more
-            word, decision = await self._look_back(self._life.since)
+        try:
+            word, decision = await understand(self._broker, self.key, self._life, word)
+        except (BrokerUnavailable, BrokerRefused, ReaderLost):
+            self._look_due = True
+            raise
         if isinstance(decision, Yield) and await self._in_another_log():
             return
         match decision:
@@ -236,24 +233,6 @@ class Reconciler:
                 self._end(Superseded(self.key, self.term, by))
             case Withdraw(by=by, reason=reason):
                 self._end(Removed(self.key, self.term, by.name, reason))
-
-    async def _look_back(self, since: int) -> tuple[Word | None, Decision]:
-        """The last word that counts, behind strays and behind what is only said once more, and what it means."""
-        found: Word | None = None
-        last, said = since, set[str]()
-        try:
-            async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)]) as reader:
-                while batch := await reader.to_end():
-                    for word in map(_word, batch):
-                        last = max(last, word.sequence)
-                        if word.event is None or word.event.id in said:
-                            continue
-                        said.add(word.event.id)
-                        found = word if word.sequence > since and counts(self._life, word.event) else found
-        except (BrokerUnavailable, BrokerRefused, ReaderLost):
-            self._look_due = True
-            raise
-        return found, judge_behind(self._life, found, last)
 
     async def _in_another_log(self) -> bool:
         """Whether the word just read was said in another log than the one this life was begun in."""
@@ -290,7 +269,7 @@ class Reconciler:
         counted = {self._life.current}
         async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], self._life.begun) as reader:
             while batch := await reader.to_end():
-                for word in map(_word, batch):
+                for word in map(word_of, batch):
                     read_to = word.sequence
                     event = word.event
                     if event is None or event.term != self._life.current or event.id in counted:
@@ -380,11 +359,3 @@ class Reconciler:
             await self._act(outrun.last)
             return self.end is not None or not self._life.current
         return True
-
-
-def _word(message: Message) -> Word:
-    try:
-        event = decode_event(message.data)
-    except Undecodable:
-        event = None
-    return Word(message.sequence, message.time, event)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.config import DEFAULT_POLL_INTERVAL
-from adsum.events.description import DEFAULT_HEARTBEAT, DEFAULT_TTL, Endpoint, describe
+from adsum.events.description import DEFAULT_HEARTBEAT, DEFAULT_PROTOCOL, DEFAULT_TTL, Endpoint, describe
 from adsum.events.errors import InvalidValue
 from adsum.events.ids import new_id
 from adsum.events.names import Key, check_capability, check_label, check_text
@@ -20,11 +22,13 @@ from adsum.events.signals import Instance
 from .choosing import Outliers, Policy
 from .directory import Directory
 from .history import History
+from .leases import Leases
 from .loading import Loading
 from .marks import Marks
 from .peers import Bounds, Dialer, Peers
 from .registration import Registration
 from .reporting import Reporting
+from .watching import end_all
 
 __all__ = ["Registry", "connect"]
 
@@ -65,6 +69,7 @@ class Registry:
         """What this process's calls told of the endpoints it called, shared by all selections."""
         self._settings, self._name, self._ping = settings, name, ping
         self._parts: tuple[Broker, Marks, Loading, Reporting] | None = None
+        self._watching: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
 
     @property
@@ -79,7 +84,7 @@ class Registry:
         port: int | None = None,
         host: str | None = None,
         id: str | None = None,
-        protocol: str = "http",
+        protocol: str = DEFAULT_PROTOCOL,
         endpoints: Iterable[Endpoint] | None = None,
         capabilities: Iterable[str] = (),
         metadata: Mapping[str, str] | None = None,
@@ -216,6 +221,14 @@ class Registry:
         )
         return Peers(seen, selection, dial, self._entered()[3], bounds, own=directory is None, verify=verify)
 
+    def leases(self, *, timeout: float = DEFAULT_WAIT) -> Leases:
+        """Lives that their owner renews by hand, and a watch of who is there: `await registry.leases().register(…)`.
+
+        `timeout`: seconds that each call waits for the broker, at most.
+        """
+        follow = partial(self.directory, wait=0)
+        return Leases(self.broker, self.namespace, follow, self._watching, timeout=timeout)
+
     async def report(self, instance: Instance, *, endpoint: str = "", reason: str = "", ago: float = 0.0) -> bool:
         """Say that a call could not reach `instance`, `ago` seconds before, at its `endpoint` (a name; "": the first).
 
@@ -242,6 +255,7 @@ class Registry:
             raise RuntimeError("a registry is entered once; connect again for another one")
         broker = Broker.open(self._settings, self._name, ping=self._ping)
         self._stack.push_async_callback(broker.close)
+        self._stack.push_async_callback(end_all, self._watching)
         self._parts = broker, Marks(broker, self.namespace), Loading(broker), Reporting(broker)
         return self
 

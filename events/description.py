@@ -15,6 +15,7 @@ from .names import check_capability, check_label, check_text
 
 __all__ = [
     "DEFAULT_HEARTBEAT",
+    "DEFAULT_PROTOCOL",
     "DEFAULT_TTL",
     "GRPC_HEALTH",
     "MAX_METADATA",
@@ -25,10 +26,13 @@ __all__ = [
     "check_lease",
     "describe",
     "health_path",
+    "split_address",
 ]
 
 DEFAULT_HEARTBEAT = 5.0
 """Seconds between two heartbeats."""
+DEFAULT_PROTOCOL = "http"
+"""What an endpoint speaks of which only an address is given."""
 DEFAULT_TTL = 15.0
 """Seconds of silence after which an instance is stale; after twice as many it is gone."""
 MAX_TTL = 1500.0
@@ -43,6 +47,7 @@ MAX_ENDPOINTS = 16
 MAX_TEXT = 128
 
 _PATH = re.compile(r"/[!-~]*")
+_PORT = re.compile(r"[0-9]{1,5}")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _PROTOCOL = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -118,6 +123,18 @@ def describe(
             raise InvalidValue(f"metadata {name!r}", checked.metadata[name], rule, "/health")
     check_lease(checked.heartbeat, checked.ttl)
     return checked
+
+
+def split_address(field: str, text: str) -> tuple[str, int]:
+    """("10.0.0.7", 8080) of "10.0.0.7:8080"; an IPv6 host stands in brackets. The host may be empty.
+
+    Raises InvalidValue. Whether others can connect to it is for `describe` to check.
+    """
+    host, separator, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not separator or not _PORT.fullmatch(port) or (":" in host and bare == host):
+        raise InvalidValue(field, text, "must be HOST:PORT, an IPv6 host in brackets", "10.0.0.7:8080")
+    return bare, int(port)
 
 
 def _check_endpoints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
