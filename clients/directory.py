@@ -7,13 +7,12 @@ import logging
 import math
 import random
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Literal, TypeAlias
 
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from adsum.events import subjects
@@ -24,6 +23,7 @@ from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, 
 from adsum.events.outage import Outage
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, NamespaceMark, Topology
+from adsum.events.wire import Heard
 
 from .block import tasks_of_block
 from .cache import Change
@@ -268,9 +268,9 @@ class Directory:
             await self._subscribe_to(subjects.changes(self.namespace, service), self._hear_change)
             await self._subscribe_to(subjects.service_mark(self.namespace, service), self._hear_service_mark)
 
-    async def _subscribe_to(self, subject: str, hear: Callable[[Msg], Awaitable[None]]) -> None:
+    async def _subscribe_to(self, subject: str, hear: Callable[[Heard], None]) -> None:
         if subject not in self._subscriptions:
-            self._subscriptions[subject] = await self._broker.subscribe(subject, hear)
+            self._subscriptions[subject] = await self._broker.listen(subject, hear)
 
     async def _load(self) -> None:
         first = not self._census.loaded
@@ -320,12 +320,12 @@ class Directory:
 
     # ---- hearing
 
-    async def _hear_change(self, msg: Msg) -> None:
+    def _hear_change(self, msg: Heard) -> None:
         told = read_state(msg.subject, msg.data)
         if told is not None:
             self._tell(self._census.take(told, self._clock()))
 
-    async def _hear_service_mark(self, msg: Msg) -> None:
+    def _hear_service_mark(self, msg: Heard) -> None:
         mark = read(decode_service_mark, msg.subject, msg.data)
         service = subjects.service_of_mark(msg.subject)
         if mark is not None and msg.subject == subjects.service_mark(self.namespace, service):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import decode_namespace_mark
 from adsum.events.signals import NamespaceMark
+from adsum.events.wire import Heard
 
 from .states import read
 
@@ -43,9 +43,9 @@ class Marks:
         """Make sure that marks are heard; to be called while connected. Raises BrokerUnavailable."""
         async with self._subscribing:
             if self._subscription is None:
-                self._subscription = await self._broker.subscribe(self._subject, self._hear)
+                self._subscription = await self._broker.listen(self._subject, self._hear)
 
-    async def _hear(self, msg: Msg) -> None:
+    def _hear(self, msg: Heard) -> None:
         mark = read(decode_namespace_mark, msg.subject, msg.data)
         if mark is None or msg.subject != self._subject:  # a consumer of somebody else's delivers other subjects here
             return

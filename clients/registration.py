@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from adsum.events import subjects
@@ -20,6 +19,7 @@ from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue
 from adsum.events.lifecycle import Author, Health, Mode
 from adsum.events.names import Key, check_text
 from adsum.events.signals import Instance
+from adsum.events.wire import Heard
 
 from .beating import Beats
 from .block import tasks_of_block
@@ -263,9 +263,9 @@ class Registration:
         """Hear hints: once, and not before the connection first stood (the driver forgets what came before)."""
         await self._marks.subscribe()
         if self._hints is None:
-            self._hints = await self._broker.subscribe(subjects.change(self.key), self._hear)
+            self._hints = await self._broker.listen(subjects.change(self.key), self._hear)
 
-    async def _hear(self, msg: Msg) -> None:
+    def _hear(self, msg: Heard) -> None:
         told = read_state(msg.subject, msg.data)
         if told is not None and told.key == self.key:
             self._reconciler.hint(told)

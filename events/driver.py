@@ -11,8 +11,8 @@ import json
 import logging
 import random
 import re
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import nats.errors
@@ -25,7 +25,7 @@ from nats.js.api import RawStreamMsg, StreamInfo
 
 from .errors import BrokerRefused, BrokerUnavailable, StreamMissing
 from .settings import BrokerSettings, check_servers, readable, tls_context
-from .wire import Parser, headers_of, text_of
+from .wire import Heard, Parser, headers_of, text_of
 
 __all__ = ["Driver", "JetStream", "WrongLastSequence", "ended_within", "heeding_cancellation", "options", "translated"]
 
@@ -47,6 +47,10 @@ class WrongLastSequence(BrokerRefused):
 _REFUSALS = {10005: BrokerUnavailable, 10059: StreamMissing, 10071: WrongLastSequence, 10164: WrongLastSequence}
 
 
+async def _nobody(msg: Msg) -> None:
+    """What a subscription has for a callback whose messages never reach the driver's queue."""
+
+
 class Driver(Client):
     """nats-py, but for eight things, most of which left a process deaf that believed itself connected.
 
@@ -65,7 +69,53 @@ class Driver(Client):
     def __init__(self) -> None:
         super().__init__()
         self._ps = Parser(self)
+        self._hearing: dict[int, Callable[[Heard], None]] = {}
         self.leaving = False
+
+    async def listen(self, subject: str, hear: Callable[[Heard], None]) -> Subscription:
+        """Subscribe, and call a plain function as each message is read: without a queue and a task between.
+
+        What it raises goes where the errors of other callbacks go.
+        """
+        next_id = self._sid + 1
+        self._hearing[next_id] = hear  # before the first message can come
+        try:
+            return await self.subscribe(subject, cb=_nobody)
+        except BaseException:
+            self._hearing.pop(next_id, None)
+            raise
+
+    async def queue_up(self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str) -> Subscription:
+        """Subscribe, without a limit of messages that wait for the callback."""
+        return await self.subscribe(subject, queue=queue, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
+
+    async def in_force(self, subscribe: Callable[[], Awaitable[Subscription]], limit: int) -> Subscription:
+        """Subscribe, and wait until the server knows of it, at most `limit` seconds."""
+        subscription = await subscribe()
+        try:
+            await asyncio.sleep(0)  # else the ping of the flush overtakes the queued SUB
+            await self.flush(limit)
+        except BaseException:
+            with suppress(nats.errors.Error, OSError):
+                await subscription.unsubscribe()
+            raise
+        return subscription
+
+    async def deliver(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        """Hand out a message that was read."""
+        hear = self._hearing.get(sid)
+        if hear is None:
+            await self._process_msg(sid, subject, reply, data, headers)
+            return
+        try:
+            hear(Heard(text_of(subject), data, text_of(reply), headers_of(headers) if headers else None))
+        except Exception as error:
+            log.debug("hearing %s failed", subject, exc_info=True)
+            await self._error_cb(error)
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self._hearing.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         return headers_of(headers) if headers else None

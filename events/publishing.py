@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 import nats.errors
 import nats.js.errors
-from nats.aio.msg import Msg
 
 from .driver import ODD_ANSWER, Driver, translated
 from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
+from .wire import Heard
 
 __all__ = ["Publishing", "acknowledged"]
 
@@ -90,12 +90,12 @@ class Publishing:
     async def _listen(self) -> None:
         self._inbox = f"{self._client.new_inbox()}."
         try:
-            await self._client.subscribe(f"{self._inbox}*", cb=self._hear)
+            await self._client.listen(f"{self._inbox}*", self._hear)
         except BaseException:
             self._inbox = ""
             raise
 
-    async def _hear(self, msg: Msg) -> None:
+    def _hear(self, msg: Heard) -> None:
         waiting = self._waiting.get(msg.subject.rpartition(".")[2])
         if waiting is None or waiting.sequence.done():
             return
@@ -109,7 +109,7 @@ class Publishing:
         self._room.set()
 
 
-def _sequence_in(answer: Msg, count: int) -> int:
+def _sequence_in(answer: Heard, count: int) -> int:
     """The sequence that an answer acknowledges. Raises the driver's errors for a refusal."""
     if answer.headers and answer.headers.get("Status") == _NOBODY:
         raise nats.js.errors.NoStreamResponseError

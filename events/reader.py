@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple
 
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, RawStreamMsg
 
@@ -23,6 +22,7 @@ from .broker import Broker
 from .errors import AdsumError
 from .notes import TIME_HEADER, notes_of, time_of
 from .streams import EVENTS
+from .wire import Heard
 
 __all__ = ["Message", "ReaderLost", "StreamReader"]
 
@@ -98,7 +98,7 @@ class StreamReader:
         self._loop = asyncio.get_running_loop()
         self._heard_at = self._loop.time()
         inbox = self._broker.inbox()
-        self._subscription = await self._broker.subscribe(inbox, self._take)
+        self._subscription = await self._broker.listen(inbox, self._take)
         self._forget_connect = self._broker.on_connect(lambda: self._lose("the connection was made anew"))
         try:
             info = await self._broker.create_consumer(self._stream, self._config(inbox))
@@ -184,7 +184,7 @@ class StreamReader:
                 batch.append(item)
         return batch
 
-    async def _take(self, msg: Msg) -> None:
+    def _take(self, msg: Heard) -> None:
         self._heard_at = self._loop.time()
         if self._lost:
             return
@@ -203,7 +203,7 @@ class StreamReader:
         self._waiting.append(_Imported(message, msg.headers) if claims else message)
         self._arrived.set()
 
-    def _take_control(self, msg: Msg) -> None:
+    def _take_control(self, msg: Heard) -> None:
         headers = msg.headers or {}
         if headers.get("Status") != "100":
             return

@@ -61,8 +61,11 @@ class Hearing:
             del self._heard[term]
 
     def take_unwritten(self) -> tuple[list[Heard], list[str]]:
-        """(heard, ended) since the last time, to be written down; give them back with `keep` if that fails."""
-        heard = [Heard(term, *self._heard[term]) for term in self._unwritten]
+        """(heard, ended) since the last time, to be written down; give them back with `keep` if that fails.
+
+        In the order of their terms, as a database keeps them: then each part of them touches pages of its own.
+        """
+        heard = [Heard(term, *self._heard[term]) for term in sorted(self._unwritten)]
         ended = list(self._ended)
         self._unwritten, self._ended = set(), set()
         return heard, ended

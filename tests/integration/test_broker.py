@@ -15,6 +15,7 @@ from adsum.events import subjects
 from adsum.events.broker import Broker, BrokerSettings, WrongLastSequence
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, StreamMissing, Unacknowledged
 from adsum.events.streams import BEATS, EVENTS, ensure_streams
+from adsum.events.wire import Heard
 from tests.proxy import proxy_to
 from tests.servers import Server
 from tests.unit.test_fold import KEY
@@ -161,8 +162,13 @@ async def test_a_callback_that_raises_ends_nothing(server: Server, opened: Opene
 
     broker.on_connect(raises)
     broker.on_connect(lambda: connects.append(1))
+
+    def raises_at_once(heard: Heard) -> None:
+        raise RuntimeError(f"another one: {heard.data!r}")
+
     heard, hear = hearing()
     await broker.subscribe("greeting", raises_too)
+    await broker.listen("greeting", raises_at_once)
     await broker.subscribe("greeting", hear)
     await broker.publish("greeting", b"one")
     await server.kill()
@@ -170,7 +176,7 @@ async def test_a_callback_that_raises_ends_nothing(server: Server, opened: Opene
     await until(lambda: connects)
     await broker.publish("greeting", b"two")
     await until(lambda: b"two" in heard)
-    await until(lambda: "careless" in broker.last_error)
+    await until(lambda: "careless" in broker.last_error or "another one" in broker.last_error)
 
 
 async def test_a_subscription_is_in_force_when_it_returns(server: Server, opened: Opener) -> None:
@@ -184,6 +190,30 @@ async def test_a_subscription_is_in_force_when_it_returns(server: Server, opened
         await until(lambda heard=heard: heard)  # type: ignore[misc]
         await listener.unsubscribe(subscription)
         await listener.unsubscribe(subscription)
+
+
+async def test_what_is_listened_to_is_heard_at_once_again_and_no_longer(server: Server, opened: Opener) -> None:
+    """Also after the connection was made anew; and who left hears nothing more."""
+    speaker, listener = opened(server.url), opened(server.url)
+    await speaker.ready(10)
+    await listener.ready(10)
+    heard: list[Heard] = []
+    subscription = await listener.listen("greeting.*", heard.append)
+    await speaker.publish("greeting.one", b"1", headers={"A": "b"})
+    await until(lambda: len(heard) == 1)
+    await server.kill()
+    await server.start()
+    await until(lambda: speaker.connects == 2 and listener.connects == 2)
+    await listener.flush()
+    await speaker.publish("greeting.two", b"2", reply="there")
+    await until(lambda: len(heard) == 2)
+    assert heard == [Heard("greeting.one", b"1", "", {"A": "b"}), Heard("greeting.two", b"2", "there", None)]
+    await listener.unsubscribe(subscription)
+    marker: list[Heard] = []
+    await listener.listen("greeting.three", marker.append)
+    await speaker.publish("greeting.three", b"3")
+    await until(lambda: marker)
+    assert len(heard) == 2
 
 
 # ---- JetStream

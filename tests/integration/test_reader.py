@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from nats.aio.msg import Msg
 
 from adsum.events import subjects
 from adsum.events.broker import Broker, BrokerSettings
@@ -16,6 +15,7 @@ from adsum.events.errors import AdsumError, BrokerUnavailable
 from adsum.events.names import Key
 from adsum.events.reader import Message, ReaderLost, StreamReader
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY, ensure_streams
+from adsum.events.wire import Heard
 from tests.servers import Server
 from tests.waiting import until
 
@@ -250,8 +250,8 @@ async def test_a_gap_in_the_delivery_is_a_loss_after_what_came_before_it(broker:
     await said(broker, 5)
     async with StreamReader(broker, BEATS) as reader:
         await until(lambda: reader.waiting == 5)
-        await reader._take(_delivery(sequence=99, delivered=7))
-        await reader._take(_delivery(sequence=100, delivered=8))
+        reader._take(_delivery(sequence=99, delivered=7))
+        reader._take(_delivery(sequence=100, delivered=8))
         assert numbers(await reader.batch()) == [0, 1, 2, 3, 4]
         with pytest.raises(ReaderLost, match="message 7 came after 5"):
             await reader.batch()
@@ -262,7 +262,7 @@ async def test_a_gap_in_the_delivery_is_a_loss_after_what_came_before_it(broker:
 async def test_a_heartbeat_that_tells_of_more_than_came_is_a_loss(broker: Broker) -> None:
     async with StreamReader(broker, BEATS) as reader:
         headers = {"Status": "100", "Nats-Last-Consumer": "3"}
-        await reader._take(Msg(_client=broker._client, subject="x", headers=headers))
+        reader._take(Heard("x", b"", "", headers))
         with pytest.raises(ReaderLost, match="the broker sent 3 messages, 0 arrived"):
             await reader.batch()
 
@@ -272,14 +272,14 @@ async def test_a_heartbeat_that_tells_of_more_than_came_is_a_loss(broker: Broker
 )
 async def test_the_reply_subject_with_and_without_a_domain(broker: Broker, reply: str) -> None:
     async with StreamReader(broker, BEATS) as reader:
-        await reader._take(Msg(_client=broker._client, subject="a.b", reply=reply, data=b"7"))
+        reader._take(Heard("a.b", b"7", reply, None))
         assert await reader.batch() == [Message("a.b", b"7", 99, 1_700_000_000.0)]
         assert reader.behind == 4
 
 
-def _delivery(sequence: int, delivered: int) -> Msg:
+def _delivery(sequence: int, delivered: int) -> Heard:
     reply = f"$JS.ACK.S.C.1.{sequence}.{delivered}.1700000000000000000.0"
-    return Msg(_client=None, subject="a.b", reply=reply, data=b"7")  # type: ignore[arg-type]
+    return Heard("a.b", b"7", reply, None)
 
 
 async def test_without_a_connection_none_opens(server: Server, connection: Broker) -> None:
