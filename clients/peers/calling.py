@@ -106,13 +106,13 @@ class Peers(Generic[C]):
         try:
             while True:
                 reached = await reaching.somebody()
-                attempts -= 1
                 limit = asyncio.timeout_at(reaching.ends + self._bounds.grace)
                 try:
                     async with limit:
                         answer = await fn(self._peer(reached, reaching))
                 except Exception as error:
                     told, blame = self._judged(reaching, reached, error, limit)
+                    attempts -= blame is not Blame.UNREACHABLE
                     if not self._again(blame, idempotent, attempts, reaching):
                         reaching.note(told)
                         if told is error:
@@ -136,7 +136,8 @@ class Peers(Generic[C]):
 
             async with peers.using() as peer: …
 
-        `timeout` is for reaching one; from then on nothing is tried again, and no time is taken. Raises as `call`.
+        `timeout` is for reaching one, and raises as `call` does; from then on nothing is tried again, no time is
+        taken, and what the block raises comes out as it is.
         """
         reaching = self._reach(timeout, key)
         try:
@@ -184,10 +185,14 @@ class Peers(Generic[C]):
         if blame is Blame.ANSWERED:
             self._answered(reached)
             return told, blame
+        if blame is Blame.UNREACHABLE and reaching.found_it_gone(reached, error):
+            reached.call.abandoned()
+            reaching.retire(reached)
+            return told, blame
         reached.call.failed()
         only_slow = late and reached.line.answered > reached.began  # others had answers over it meanwhile
-        if self._pool is not None and blame is not Blame.DECLINED and not only_slow:
-            self._pool.retire(reached.line)
+        if blame is not Blame.DECLINED and not only_slow:
+            reaching.retire(reached)
             self._report(reached.picked, told)
         return told, blame
 

@@ -85,7 +85,8 @@ class Pool(Generic[C]):
         self._closing: dict[Line[C], asyncio.Task[None] | None] = {}
         self._evicted: Line[C] | None = None
         self._notice, self._waiting = Notice(), 0
-        self._shut = False
+        self.shut = False
+        """Whether the block was left."""
 
     def __len__(self) -> int:
         return len(self._lines) + len(self._closing)
@@ -105,8 +106,6 @@ class Pool(Generic[C]):
 
         Room is made by closing who was idle longest; else by giving up a dial that lasts longer than `patience`.
         """
-        if self._shut:
-            raise RuntimeError("the block of these peers was left")
         line = self.find(picked)
         if line is None and len(self) < self._limit:
             line = self._lines[picked.calls] = Line(picked, self._clock())
@@ -175,7 +174,7 @@ class Pool(Generic[C]):
 
     async def close(self) -> None:
         """All of them, whatever is under way."""
-        self._shut = True
+        self.shut = True
         for line in [*self._lines.values(), *self._closing]:
             line.dialing.cancel()
             self.retire(line)

@@ -33,6 +33,7 @@ class Reaching(Generic[C]):
     picked too; then whoever comes first is taken. `seconds`: for all of it. `end` it, always."""
 
     __slots__ = (
+        "_began",
         "_blame",
         "_clock",
         "_key",
@@ -59,7 +60,8 @@ class Reaching(Generic[C]):
             raise InvalidValue("timeout", seconds, "must be a positive number of seconds")
         self._selection, self._pool, self._report, self._blame, self._key = selection, pool, report, blame, key
         self._clock = asyncio.get_running_loop().time
-        self.seconds, self.ends = seconds, self._clock() + seconds
+        self._began = self._clock()
+        self.seconds, self.ends = seconds, self._began + seconds
         self.errors: list[Exception] = []
         """What those said who were tried in vain."""
         self._tried: list[Picked] = []
@@ -69,6 +71,8 @@ class Reaching(Generic[C]):
         """The next one to whom there is a connection; `leave` it. Raises as `Peers.call`."""
         kept: Picked | None = None
         while True:
+            if self._pool.shut:
+                raise RuntimeError("the block of these peers was left")
             picked, kept = kept or self._pick(), None
             newest = self._begin(picked) if picked is not None else None
             if newest is not None and newest.line.ready:
@@ -82,6 +86,20 @@ class Reaching(Generic[C]):
             ready = await self._first(newest)
             if ready is not None:
                 return ready
+
+    def found_it_gone(self, reached: Reached[C], error: Exception) -> bool:
+        """Whether a connection that was kept from before is no more, which says nothing of the peer: it may be dialed.
+
+        It is tried once more, with a connection that is new.
+        """
+        if reached.line.began >= self._began or isinstance(error, NotItself):
+            return False
+        self._tried.remove(reached.picked)
+        return True
+
+    def retire(self, reached: Reached[C]) -> None:
+        """Its connection is of no more use."""
+        self._pool.retire(reached.line)
 
     def leave(self, reached: Reached[C]) -> None:
         """The call to it is over."""

@@ -12,20 +12,22 @@ __all__ = ["Budget", "may_try_another", "patience"]
 
 SHARE = 0.25
 """Of the time that is left, for which one dial is waited for before somebody else is tried as well."""
-LONGEST = 2.0
-"""Seconds of that at most: a connection that takes longer has lost packets, or nobody is there."""
+LONGEST, SHORTEST = 2.0, 0.05
+"""Seconds of that: who takes longer than the first has lost packets, or is not there; the second bounds the dials."""
 
 
 def may_try_another(blame: Blame, *, idempotent: bool, attempts_left: int, seconds_left: float) -> bool:
-    """Whether the rules allow it: whose fault it was, what the caller allows, and that there is time for it."""
-    if attempts_left <= 0 or seconds_left <= 0 or blame is Blame.ANSWERED:
+    """Whether the rules allow it. `attempts_left`: how many more times it may be sent."""
+    if seconds_left <= 0 or blame is Blame.ANSWERED:
         return False
-    return idempotent or blame is not Blame.BROKEN
+    if blame is Blame.UNREACHABLE:
+        return True
+    return attempts_left > 0 and (idempotent or blame is Blame.DECLINED)
 
 
 def patience(seconds_left: float) -> float:
     """Seconds for which one dial is waited for before somebody else is tried as well; it goes on behind."""
-    return min(SHARE * seconds_left, LONGEST)
+    return max(min(SHARE * seconds_left, LONGEST), SHORTEST)
 
 
 class Budget:

@@ -63,6 +63,24 @@ async def test_who_refuses_is_passed_over_and_reported(three: Crowd) -> None:
         assert "3 tried already" in notes
 
 
+async def test_a_kept_connection_that_is_gone_says_nothing_of_the_peer(three: Crowd) -> None:
+    """Seen before the call or by it: the same peer is dialed anew, and nobody is told."""
+    async with three.peers(policy=PickFirst()) as peers:
+        for blind in (False, True):
+            three.phone.blind = blind
+            assert await peers.call(ask("hello")) == "a hello"
+            await three.talkers["a"].stop()
+            await three.talkers["a"].start()
+            await until(lambda: three.phone.last.gone)
+            assert await peers.call(ask("hello"), timeout=30) == "a hello"
+        assert (three.phone.dialed, three.reports, three.talkers["a"].taken) == (3, [], 3)
+        await until(lambda: three.phone.open == 1)
+        await three.talkers["a"].stop()
+        await until(lambda: three.phone.last.gone)
+        assert await peers.call(ask("hello")) == "b hello"
+        assert [id for id, _ in await until(lambda: three.reports)] == ["a"]
+
+
 async def test_a_call_that_broke_is_tried_again_only_where_that_is_allowed(three: Crowd) -> None:
     async with three.peers(policy=PickFirst()) as peers:
         three.talkers["b"].answers["break"] = "b was asked again"
@@ -207,6 +225,32 @@ async def test_the_patience_with_calls_to_who_left_has_an_end(three: Crowd) -> N
         three.leave("a")
         with pytest.raises(ConnectionError):
             await peer.connection.say("hang")
+
+
+async def test_leaving_the_block_ends_what_is_under_way(three: Crowd) -> None:
+    """Calls, dials and those who wait for them; they end with an error of their own."""
+    three.phone.hold[three.talkers["b"].port] = asyncio.Event()
+    three.phone.hold[three.talkers["c"].port] = asyncio.Event()
+    async with three.peers() as peers:
+        called = asyncio.create_task(peers.call(ask("hang"), idempotent=True))
+        await until(lambda: three.talkers["a"].heard)
+        three.leave("a")
+        waiting = asyncio.create_task(peers.call(ask("hello")))
+        await until(lambda: three.phone.dialed == 3)
+    ended = await asyncio.gather(called, waiting, return_exceptions=True)
+    assert [type(error) for error in ended] == [RuntimeError, RuntimeError]
+    assert three.phone.open == 0
+
+
+async def test_an_error_of_the_block_comes_out_as_it_is(three: Crowd) -> None:
+    async def fail() -> None:
+        async with three.peers() as peers:
+            await peers.call(ask("hello"))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        await fail()
+    assert three.phone.open == 0
 
 
 async def test_idle_connections_are_closed(three: Crowd) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ import pytest
 
 from adsum.clients import NotItself, Peer, Peers, PickFirst, Registry, Unreachable, connect, http
 from tests.daemons import adsumd
+from tests.peers.certificates import certificate
 from tests.peers.web import Web, web
 from tests.proxy import proxy_to
 from tests.waiting import until
@@ -171,6 +173,32 @@ async def test_who_leaves_and_who_stays(registry: Registry, two: list[Web]) -> N
         assert sorted(await asyncio.gather(*calls)) == ["a 200"] * 5 + ["b 200"] * 5
         await until(lambda: peers.connections, (1).__eq__)
     assert [task for task in asyncio.all_tasks() if "orders" in task.get_name()] == []
+
+
+async def test_over_tls_the_same_connection_answers_and_is_called(registry: Registry, tmp_path: Path) -> None:
+    """Also those that are made beneath; whoever has no certificate that is believed is unreachable."""
+    shown, key = certificate(tmp_path, "a", "-addext", "subjectAltName=IP:127.0.0.1")
+    server = Web("default/orders/a", shown, key)
+    await server.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(server.kill)
+        await register(stack, registry, [server], protocol="https")
+        trust = http(tls=ssl.create_default_context(cafile=shown))
+        peers = await stack.enter_async_context(registry.peers("orders", dial=trust, verify=True))
+        await known(peers, "a")
+        assert await asyncio.gather(*(peers.call(get("/late")) for _ in range(3))) == ["a 200"] * 3
+        assert 2 <= server.heard.count("/health") <= 3
+        async with peers.using() as peer:
+            held = peer.connection
+            await server.kill()
+            await server.start("default/search/x")
+            with pytest.raises(NotItself, match="'default/search/x' answers there"):
+                await held.post("/buy")
+        assert server.heard == ["/health"]
+        others = await stack.enter_async_context(registry.peers("orders", dial=http()))
+        await known(others, "a")
+        with pytest.raises(Unreachable, match="certificate"):
+            await others.call(get("/who"))
 
 
 def test_without_httpx_the_clients_work_and_say_what_is_missing() -> None:

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import socket
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from adsum.events.description import Endpoint
 from adsum.projector.probes import Outcome, _is_ours, probe
 from tests.cli.programs import free_port
+from tests.peers.certificates import certificate
 
 
 @asynccontextmanager
@@ -106,12 +106,9 @@ async def test_packets_that_nobody_takes() -> None:
 @pytest.fixture
 def tls(tmp_path: Path) -> ssl.SSLContext:
     """What a server needs to show a certificate that nobody has reason to believe."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    made = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    files = ("-subj", "/CN=somebody-else", "-keyout", str(key), "-out", str(certificate))
-    subprocess.run(["openssl", *made, *files], check=True, capture_output=True)
+    shown, key = certificate(tmp_path, "somebody-else")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(shown, key)
     return context
 
 

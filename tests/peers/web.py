@@ -1,6 +1,6 @@
 """A service over HTTP in a process of its own: uvicorn, which says in each answer who it is.
 
-`python -m tests.peers.web PORT KEY`; `Web` runs it. A line a request on standard output.
+`python -m tests.peers.web PORT KEY [CERTIFICATE PRIVATE-KEY]`; `Web` runs it. A line a request on standard output.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Web", "web"]
 class Web:
     """A server at one port, which is ended and started again, also as somebody else."""
 
-    def __init__(self, key: str, port: int = 0) -> None:
-        self.key, self.port = key, port or free_port()
+    def __init__(self, key: str, *certificate: str) -> None:
+        self.key, self.port, self._certificate = key, free_port(), certificate
         self._running: Running | None = None
 
     @property
@@ -34,7 +34,14 @@ class Web:
 
     async def start(self, key: str | None = None) -> None:
         """Begin to listen."""
-        command = [sys.executable, "-m", "tests.peers.web", str(self.port), self.key if key is None else key]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.peers.web",
+            str(self.port),
+            self.key if key is None else key,
+            *self._certificate,
+        ]
         self._running = await start(command, dict(os.environ))
         await self._running.prints("listening", 20)
 
@@ -72,7 +79,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-def main(port: int, key: str) -> None:
+def main(port: int, key: str, *certificate: str) -> None:
     """Serve for ever."""
 
     class Server(uvicorn.Server):
@@ -81,8 +88,9 @@ def main(port: int, key: str) -> None:
             print("listening", flush=True)
 
     served = Identified(app, who=lambda: key or None)
-    Server(uvicorn.Config(served, port=port, log_level="warning", lifespan="off", timeout_keep_alive=60)).run()
+    tls = dict(zip(("ssl_certfile", "ssl_keyfile"), certificate, strict=False))
+    Server(uvicorn.Config(served, port=port, log_level="warning", lifespan="off", timeout_keep_alive=60, **tls)).run()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), *sys.argv[2:])
