@@ -15,11 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import pytest
 from grpc import StatusCode, aio
 
+from adsum.clients.peers import Dialer
 from adsum.clients.peers.grpc_dialer import PUSHBACK
 from adsum.clients.peers.grpc_health import add_health
+from adsum.events.description import Endpoint
 from adsum.events.names import Key
+from adsum.events.signals import Instance
 
 SERVICE = "tests.Echo"
 
@@ -71,7 +75,7 @@ def methods(heard: Any) -> dict[str, Any]:
 
     async def wait(request: bytes, context: Any) -> bytes:
         heard("wait")
-        await asyncio.sleep(float(request))
+        await asyncio.sleep(float(request))  # as long as the caller asks for
         return request
 
     async def refuse(request: bytes, context: Any) -> bytes:
@@ -105,6 +109,47 @@ def methods(heard: Any) -> dict[str, Any]:
     return {name: grpc.unary_unary_rpc_method_handler(one) for name, one in unary.items()} | {
         name: grpc.unary_stream_rpc_method_handler(one) for name, one in streams.items()
     }
+
+
+def at(port: int, protocol: str = "grpc", host: str = "127.0.0.1", **metadata: str) -> Instance:
+    """An instance o-1 that listens there."""
+    return Instance(
+        epoch="e",
+        revision=1,
+        namespace="default",
+        service="orders",
+        id="o-1",
+        term="t",
+        endpoints=(Endpoint(host=host, port=port, protocol=protocol),),
+        metadata=metadata,
+        heartbeat=5.0,
+        ttl=15.0,
+    )
+
+
+@asynccontextmanager
+async def dialed(dialer: Dialer[aio.Channel], one: Instance) -> AsyncIterator[aio.Channel]:
+    """A channel for as long as the block lasts."""
+    channel = await dialer.dial(one, one.endpoint)
+    try:
+        yield channel
+    finally:
+        await dialer.close(channel)
+
+
+async def call(channel: aio.Channel, method: str, request: bytes = b"hello", timeout: float = 20.0) -> bytes:
+    """Call one of the methods of our servers."""
+    answer: bytes = await channel.unary_unary(path(method))(request, timeout=timeout)
+    return answer
+
+
+async def failed(
+    channel: aio.Channel, method: str, request: bytes = b"hello", timeout: float = 20.0
+) -> aio.AioRpcError:
+    """How such a call fails."""
+    with pytest.raises(aio.AioRpcError) as raised:
+        await call(channel, method, request, timeout)
+    return raised.value
 
 
 async def main(port: int, key: Key) -> None:

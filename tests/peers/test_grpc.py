@@ -19,62 +19,20 @@ import pytest
 from grpc import StatusCode, aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from adsum.clients.peers import Blame, Dialer
+from adsum.clients.peers import Blame
 from adsum.clients.peers.cord import PREFIX, NotConnected
 from adsum.clients.peers.grpc_dialer import NotServing
 from adsum.clients.peers.grpcs import grpc
 from adsum.events.description import GRPC_HEALTH, Endpoint
 from adsum.events.names import Key
-from adsum.events.signals import Instance
 from tests.cli.programs import free_port
 from tests.making import key
 from tests.peers.callee import Callee, callee
-from tests.peers.grpc_callee import path, serving
+from tests.peers.grpc_callee import at, call, dialed, failed, path, serving
 from tests.proxy import proxy_to
 from tests.waiting import until
 
 HEALTH = {"health.main": GRPC_HEALTH}
-
-
-def at(port: int, protocol: str = "grpc", host: str = "127.0.0.1", **metadata: str) -> Instance:
-    """An instance o-1 that listens there."""
-    return Instance(
-        epoch="e",
-        revision=1,
-        namespace="default",
-        service="orders",
-        id="o-1",
-        term="t",
-        endpoints=(Endpoint(host=host, port=port, protocol=protocol),),
-        metadata=metadata,
-        heartbeat=5.0,
-        ttl=15.0,
-    )
-
-
-@asynccontextmanager
-async def dialed(dialer: Dialer[aio.Channel], one: Instance) -> AsyncIterator[aio.Channel]:
-    """A channel for as long as the block lasts."""
-    channel = await dialer.dial(one, one.endpoint)
-    try:
-        yield channel
-    finally:
-        await dialer.close(channel)
-
-
-async def call(channel: aio.Channel, method: str, request: bytes = b"hello", timeout: float = 20.0) -> bytes:
-    """Call one of the methods of our servers."""
-    answer: bytes = await channel.unary_unary(path(method))(request, timeout=timeout)
-    return answer
-
-
-async def failed(
-    channel: aio.Channel, method: str, request: bytes = b"hello", timeout: float = 20.0
-) -> aio.AioRpcError:
-    """How such a call fails."""
-    with pytest.raises(aio.AioRpcError) as raised:
-        await call(channel, method, request, timeout)
-    return raised.value
 
 
 # ---- calls
@@ -226,9 +184,10 @@ async def test_an_address_that_leads_elsewhere_in_the_middle_of_many_calls_is_no
             async with proxy_to(f"grpc://127.0.0.1:{first.port}") as proxy, dialed(dialer, at(proxy.port)) as channel:
 
                 async def hammer(channel: aio.Channel = channel) -> None:
-                    while dialer.stands(channel):
+                    for _ in range(3):
                         with contextlib.suppress(aio.AioRpcError):
-                            await call(channel, "echo")
+                            while not other.asked:
+                                await call(channel, "echo")
 
                 hammering = [asyncio.ensure_future(hammer()) for _ in range(8)]
                 asked = len(first.asked)
