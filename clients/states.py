@@ -40,8 +40,11 @@ def read_state(subject: str, data: bytes) -> Topology | None:
     of somebody else's delivers keeps the subject that it was stored under.
     """
     told = read(decode_topology, subject, data)
-    if told is not None and subject not in (subjects.change(told.key), subjects.topology(told.key)):
-        log.warning("%s: skipped what tells of another instance, %s", subject, told.key)
+    if told is None:
+        return None
+    key = told.key
+    if subject != subjects.topology(key) and subject != subjects.change(key):
+        log.warning("%s: skipped what tells of another instance, %s", subject, key)
         return None
     if isinstance(told, Instance):
         for field in _SHARED:

@@ -69,7 +69,7 @@ class Driver(Client):
     def __init__(self) -> None:
         super().__init__()
         self._ps = Parser(self)
-        self._hearing: dict[int, Callable[[Heard], None]] = {}
+        self.hearing: dict[int, Callable[[Heard], None]] = {}
         self.leaving = False
 
     async def listen(self, subject: str, hear: Callable[[Heard], None]) -> Subscription:
@@ -78,11 +78,11 @@ class Driver(Client):
         What it raises goes where the errors of other callbacks go.
         """
         next_id = self._sid + 1
-        self._hearing[next_id] = hear  # before the first message can come
+        self.hearing[next_id] = hear  # before the first message can come
         try:
             return await self.subscribe(subject, cb=_nobody)
         except BaseException:
-            self._hearing.pop(next_id, None)
+            self.hearing.pop(next_id, None)
             raise
 
     async def queue_up(self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str) -> Subscription:
@@ -102,19 +102,15 @@ class Driver(Client):
         return subscription
 
     async def deliver(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        """Hand out a message that was read."""
-        hear = self._hearing.get(sid)
-        if hear is None:
-            await self._process_msg(sid, subject, reply, data, headers)
-            return
-        try:
-            hear(Heard(text_of(subject), data, text_of(reply), headers_of(headers) if headers else None))
-        except Exception as error:
-            log.debug("hearing %s failed", subject, exc_info=True)
-            await self._error_cb(error)
+        """Hand a message to the driver's own subscription."""
+        await self._process_msg(sid, subject, reply, data, headers)
+
+    async def failed(self, error: Exception) -> None:
+        """What was to hear a message raised."""
+        await self._error_cb(error)
 
     def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
-        self._hearing.pop(sid, None)
+        self.hearing.pop(sid, None)
         super()._remove_sub(sid, max_msgs)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:

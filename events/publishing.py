@@ -111,7 +111,7 @@ class Publishing:
 
 def _sequence_in(answer: Heard, count: int) -> int:
     """The sequence that an answer acknowledges. Raises the driver's errors for a refusal."""
-    if answer.headers and answer.headers.get("Status") == _NOBODY:
+    if answer.headers.get("Status") == _NOBODY:
         raise nats.js.errors.NoStreamResponseError
     told: dict[str, Any] = msgspec.json.decode(answer.data)
     if "error" in told:

@@ -33,6 +33,7 @@ CATCH_UP = 10.0
 """Seconds without a message, though some are to come, after which a copy is given up. A server that just came back
 counts wrongly what is still to come."""
 _STORED = "$JS.ACK."
+_CLAIM = TIME_HEADER.encode()
 
 
 class ReaderLost(AdsumError):
@@ -55,7 +56,7 @@ class _Imported(NamedTuple):
     """One that claims to have been said at another time than the one at which this broker stored it."""
 
     message: Message
-    headers: dict[str, str] | None
+    headers: dict[str, str]
 
 
 class StreamReader:
@@ -199,12 +200,12 @@ class StreamReader:
         self._moved_at = self._heard_at
         self.behind = pending
         message = Message(msg.subject, msg.data, sequence, round(nanoseconds / 1000) / 1e6)
-        claims = msg.headers is not None and TIME_HEADER in msg.headers
+        claims = _CLAIM in msg.block and TIME_HEADER in msg.headers
         self._waiting.append(_Imported(message, msg.headers) if claims else message)
         self._arrived.set()
 
     def _take_control(self, msg: Heard) -> None:
-        headers = msg.headers or {}
+        headers = msg.headers
         if headers.get("Status") != "100":
             return
         reply = msg.reply or headers.get("Nats-Consumer-Stalled", "")
@@ -259,6 +260,5 @@ def _metadata(reply: str) -> tuple[int, int, int, int]:
     stream where the broker has a JetStream domain.
     """
     tokens = reply.split(".")
-    at = 2 if len(tokens) == 9 else 4
-    _stream, _consumer, _tries, sequence, delivered, nanoseconds, pending = tokens[at : at + 7]
+    sequence, delivered, nanoseconds, pending = tokens[5:] if len(tokens) == 9 else tokens[7:11]
     return int(sequence), int(delivered), int(nanoseconds), int(pending)

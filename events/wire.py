@@ -6,8 +6,11 @@ connection for it, and meets the same stored message again. Here each is read as
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import logging
+from collections.abc import Callable
+from typing import Protocol
 
+import msgspec
 from nats.protocol import parser
 
 __all__ = ["Client", "Heard", "Parser", "headers_of", "text_of"]
@@ -15,21 +18,34 @@ __all__ = ["Client", "Heard", "Parser", "headers_of", "text_of"]
 _VERSION = "NATS/1.0"
 _LINE_END = b"\r\n"
 
+log = logging.getLogger("adsum.broker")
 
-class Heard(NamedTuple):
-    """A message as it came."""
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """A message as it came; `block` is what holds its headers, which few look at."""
 
     subject: str
     data: bytes
-    reply: str
-    headers: dict[str, str] | None
+    reply: str = ""
+    block: bytes = b""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Empty if there are none that can be read."""
+        return headers_of(self.block) or {} if self.block else {}
 
 
 class Client(Protocol):
     """What the parser asks of the connection that it reads for."""
 
+    hearing: dict[int, Callable[[Heard], None]]
+    """Plain functions, by subscription: each is called as a message is read."""
+
+    async def failed(self, error: Exception) -> None:
+        """One of them raised this."""
+
     async def deliver(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
-        """A message of this subscription came; no headers: empty."""
+        """A message of any other subscription came; no headers: empty."""
 
 
 class Parser(parser.Parser):
@@ -76,15 +92,23 @@ class Parser(parser.Parser):
                 self._lacking = over + 2 - len(read)
                 break
             at = over + 2
-            reply = words[2] if len(words) == 4 else b""
-            await self._client.deliver(int(words[1]), words[0], reply, read[body:over], read[begin:body])
+            sid, reply = int(words[1]), words[2] if len(words) == 4 else b""
+            hear = self._client.hearing.get(sid)
+            if hear is None:
+                await self._client.deliver(sid, words[0], reply, read[body:over], read[begin:body])
+                continue
+            try:
+                hear(Heard(text_of(words[0]), read[body:over], text_of(reply), read[begin:body]))
+            except Exception as error:
+                log.debug("hearing %s failed", words[0], exc_info=True)
+                await self._client.failed(error)
         if at < len(read):
             self._parts.append(read[at:])
 
 
 def text_of(subject: bytes) -> str:
     """A subject as text that any database takes: what is no UTF-8, and NUL, stand as escapes in it."""
-    return subject.decode(errors="backslashreplace").replace("\0", "\\x00")
+    return str(subject, "utf-8", "backslashreplace").replace("\0", "\\x00")
 
 
 def headers_of(block: bytes) -> dict[str, str] | None:

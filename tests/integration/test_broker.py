@@ -207,7 +207,10 @@ async def test_what_is_listened_to_is_heard_at_once_again_and_no_longer(server: 
     await listener.flush()
     await speaker.publish("greeting.two", b"2", reply="there")
     await until(lambda: len(heard) == 2)
-    assert heard == [Heard("greeting.one", b"1", "", {"A": "b"}), Heard("greeting.two", b"2", "there", None)]
+    assert [(one.subject, one.data, one.reply, one.headers) for one in heard] == [
+        ("greeting.one", b"1", "", {"A": "b"}),
+        ("greeting.two", b"2", "there", {}),
+    ]
     await listener.unsubscribe(subscription)
     marker: list[Heard] = []
     await listener.listen("greeting.three", marker.append)

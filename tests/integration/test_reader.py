@@ -261,8 +261,8 @@ async def test_a_gap_in_the_delivery_is_a_loss_after_what_came_before_it(broker:
 
 async def test_a_heartbeat_that_tells_of_more_than_came_is_a_loss(broker: Broker) -> None:
     async with StreamReader(broker, BEATS) as reader:
-        headers = {"Status": "100", "Nats-Last-Consumer": "3"}
-        reader._take(Heard("x", b"", "", headers))
+        block = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 3\r\n\r\n"
+        reader._take(Heard("x", b"", "", block))
         with pytest.raises(ReaderLost, match="the broker sent 3 messages, 0 arrived"):
             await reader.batch()
 
@@ -272,14 +272,14 @@ async def test_a_heartbeat_that_tells_of_more_than_came_is_a_loss(broker: Broker
 )
 async def test_the_reply_subject_with_and_without_a_domain(broker: Broker, reply: str) -> None:
     async with StreamReader(broker, BEATS) as reader:
-        reader._take(Heard("a.b", b"7", reply, None))
+        reader._take(Heard("a.b", b"7", reply))
         assert await reader.batch() == [Message("a.b", b"7", 99, 1_700_000_000.0)]
         assert reader.behind == 4
 
 
 def _delivery(sequence: int, delivered: int) -> Heard:
     reply = f"$JS.ACK.S.C.1.{sequence}.{delivered}.1700000000000000000.0"
-    return Heard("a.b", b"7", reply, None)
+    return Heard("a.b", b"7", reply)
 
 
 async def test_without_a_connection_none_opens(server: Server, connection: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from nats.errors import ProtocolError
 
-from adsum.events.wire import Parser
+from adsum.events.wire import Heard, Parser
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"
 SAID = [
@@ -36,6 +37,10 @@ class Client:
 
     def __init__(self) -> None:
         self.heard: list[object] = []
+        self.hearing: dict[int, Callable[[Heard], None]] = {}
+
+    async def failed(self, error: Exception) -> None:
+        self.heard.append(str(error))
 
     async def deliver(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         self.heard.append((sid, subject, reply, data, headers))
@@ -82,6 +87,21 @@ def test_byte_by_byte() -> None:
 def test_however_it_is_cut(cuts: list[int]) -> None:
     ends = [0, *sorted(cuts), len(STREAM)]
     assert parsed(*(STREAM[a:b] for a, b in pairwise(ends))) == HEARD
+
+
+def test_who_listens_is_called_and_may_fail() -> None:
+    """A plain function gets the messages of its subscription, the driver all others; one that raises ends nothing."""
+
+    def hear(heard: Heard) -> None:
+        client.heard.append((heard.subject, heard.reply, heard.data, heard.headers))
+        if not heard.data:
+            raise ValueError("no data")
+
+    client = Client()
+    client.hearing[1] = hear
+    asyncio.run(Parser(client).parse(STREAM))
+    own = [("a", "re", b"\xff\r\n", {"A": "b"}), ("a", "", b"", {"A": "b"}), "no data"]
+    assert client.heard == [*HEARD[:5], *own, *HEARD[7:]]
 
 
 def test_a_connection_that_is_another_one_begins_anew() -> None:
