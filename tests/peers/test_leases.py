@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from adsum.events.errors import StreamMissing
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Deregistered, Event, Lapsed, ModeChanged, Registered, Resumed, Silence
 from adsum.events.lifecycle import Expired as ExpiredEvent
-from adsum.events.log import last_word, say
+from adsum.events.log import last_word
 from adsum.events.names import Key
 from adsum.events.signals import Instance
 from adsum.events.streams import BEATS, EVENTS
@@ -30,23 +29,11 @@ from tests.making import OPERATOR, OWNER, REAPER, description, key
 from tests.proxy import Proxy, proxy_to
 from tests.waiting import until
 
-HERE = "127.0.0.1:8080"
+from .leasing import HERE, KEY, leases, registry, say_next
+
+__all__ = ["leases", "registry"]
+
 SILENCE = Silence(counter=1, silent=3.0, ttl=1.0)
-KEY = key("o-1")
-
-
-@pytest.fixture
-async def registry(nats: EmbeddedBroker, broker: Broker) -> AsyncIterator[Registry]:
-    """A process's registry, the streams in place, no adsumd."""
-    async with connect(nats.url, name="tested", ping=0.2) as registry:
-        await registry.broker.ready(10)
-        yield registry
-
-
-@pytest.fixture
-async def leases(registry: Registry) -> Leases:
-    """Its leases."""
-    return registry.leases()
 
 
 @pytest.fixture
@@ -54,12 +41,6 @@ async def proxy(nats: EmbeddedBroker) -> AsyncIterator[Proxy]:
     """A network that fails."""
     async with proxy_to(nats.url) as proxy:
         yield proxy
-
-
-async def say_next(broker: Broker, event: Event, of: Key = KEY) -> int:
-    """Say an event after whatever was said last."""
-    word = await last_word(broker, of)
-    return await say(broker, of, event, word.sequence if word is not None else 0)
 
 
 async def say_again(broker: Broker, event: Event, of: Key = KEY) -> None:
@@ -376,99 +357,3 @@ async def test_who_stops_renewing_is_stale_then_revives_or_expires(
             await leases.renew(lease)
         assert caught.value.how == "expired"
         assert kinds(await events_of(broker, KEY)) == [Registered, Lapsed, Resumed, Lapsed, ExpiredEvent]
-
-
-async def test_a_watch_gives_the_whole_list_when_it_differs(
-    tmp_path: Path, nats: EmbeddedBroker, broker: Broker, registry: Registry, leases: Leases
-) -> None:
-    """First as it is, also empty; a change of what nobody sees is none; who is silent for a TTL leaves it."""
-    async with adsumd(tmp_path / "data", "--nats", nats.url):
-        watch = leases.watch("orders")
-        lists = aiter(watch)
-        assert await listed(lists) == []
-        assert watch.state == "live"
-        first = await leases.register("orders", HERE, id="o-1", ttl=60)
-        assert await listed(lists) == ["o-1 127.0.0.1:8080 1"]
-        await leases.register("other", HERE, id="x-1", ttl=60)
-        await leases.register("orders", "127.0.0.1:8082", id="o-3", ttl=1.5)
-        await leases.register("orders", "127.0.0.1:8081", id="o-2", ttl=60, weight=2)
-        while (seen := await listed(lists)) != (
-            ["o-1 127.0.0.1:8080 1", "o-2 127.0.0.1:8081 2", "o-3 127.0.0.1:8082 1"]
-        ):
-            assert len(seen) == 2
-        for mode in ("draining", "serving"):  # there and back before it is looked at
-            last = await say_next(broker, ModeChanged(id=new_id(), term=first.term, by=OWNER, mode=mode))
-        await until(lambda: watch._directory.get("orders", "o-1"), lambda one: one is not None and one.revision == last)
-        assert await listed(lists) == ["o-1 127.0.0.1:8080 1", "o-2 127.0.0.1:8081 2"], "o-3 is stale"
-        await leases.deregister(first)
-        assert await listed(lists) == ["o-2 127.0.0.1:8081 2"]
-
-
-async def listed(lists: AsyncIterator[tuple[Instance, ...]]) -> list[str]:
-    """The next list."""
-    async with asyncio.timeout(30):
-        return [f"{one.id} {one.endpoint.address} {one.weight:g}" for one in await anext(lists)]
-
-
-async def test_a_watch_tells_an_outage_from_nobody(
-    tmp_path: Path, nats: EmbeddedBroker, registry: Registry, leases: Leases
-) -> None:
-    """While the broker is away the last list stands, and `state` says so; before the first one nothing comes."""
-    async with adsumd(tmp_path / "data", "--nats", nats.url):
-        await leases.register("orders", HERE, id="o-1", ttl=60)
-        watch = leases.watch("orders")
-        while not await listed(watch):
-            pass
-        await nats.stop()
-        await until(lambda: watch.state, "stale".__eq__)
-        early = leases.watch("orders")
-        waiting = [asyncio.ensure_future(listed(one)) for one in (watch, early)]
-        await until(lambda: early._directory._outage.lasted > 1)
-        assert (watch.state, early.state) == ("stale", "loading")
-        again = await restarted(nats, tmp_path)
-        try:
-            assert await waiting[1] == ["o-1 127.0.0.1:8080 1"]
-            await leases.register("orders", "127.0.0.1:8081", id="o-2", ttl=60)
-            assert await waiting[0] == ["o-1 127.0.0.1:8080 1", "o-2 127.0.0.1:8081 1"]
-        finally:
-            await again.stop()
-
-
-async def test_a_watch_ends_with_its_reader_and_with_the_registry(nats: EmbeddedBroker, broker: Broker) -> None:
-    """No task of it stays behind."""
-
-    def following() -> list[str]:
-        return [task.get_name() for task in asyncio.all_tasks() if "directory of default/orders" in task.get_name()]
-
-    async with connect(nats.url) as registry:
-        await registry.broker.ready(10)
-        async for instances in registry.leases().watch("orders"):
-            assert instances == ()
-            assert following()
-            break
-        gc.collect()
-        await until(following, [].__eq__)
-        watch = registry.leases().watch("orders")
-        assert await anext(watch) == ()
-        waiting = asyncio.ensure_future(collected(watch))
-        await until(following)
-    assert await asyncio.wait_for(waiting, 10) == []
-    assert following() == []
-
-
-async def collected(lists: AsyncIterator[tuple[Instance, ...]]) -> list[tuple[Instance, ...]]:
-    """All that still come."""
-    return [one async for one in lists]
-
-
-async def test_what_a_directory_dies_of_comes_out_of_the_watch(
-    registry: Registry, leases: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A bug of ours is no quiet end."""
-
-    def broken(*_: object) -> Awaitable[str]:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("adsum.clients.loading.Loading.epoch", broken)
-    with pytest.raises(ExceptionGroup, match="unhandled"):
-        await anext(leases.watch("orders"))
