@@ -18,6 +18,7 @@ from adsum.events.names import Key
 from adsum.events.questions import EventsAsked, Logged, Moment, Page, Status, Version, VersionsAsked
 from adsum.events.signals import Departed, Instance, Liveness
 
+from .bootstrap import Member, bootstrap
 from .cache import Change
 from .changes import Changes
 from .choosing import (
@@ -88,6 +89,7 @@ __all__ = [
     "Liveness",
     "Logged",
     "LowestLatency",
+    "Member",
     "Mode",
     "Moment",
     "NoLongerKept",
@@ -121,6 +123,7 @@ __all__ = [
     "Watch",
     "WeightedRoundRobin",
     "ZonePreferring",
+    "bootstrap",
     "connect",
     "http",
 ]

@@ -11,13 +11,15 @@ ttl = "15s"
 
 [nats]
 url = "nats://127.0.0.1:4222"             # and user, password, token, credentials, nkey, tls_ca, …
+
+[roles.querier]                           # what who joins as a querier says of itself; see `roles`
+capabilities = ["QueryExecution"]
 """
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -26,6 +28,8 @@ from .broker import BrokerSettings
 from .description import DEFAULT_HEARTBEAT, DEFAULT_TTL, check_lease
 from .durations import parse_duration
 from .errors import InvalidValue
+from .names import check_known
+from .roles import Role, check_roles
 
 __all__ = ["DEFAULT_POLL_INTERVAL", "Config", "check_config", "load_config"]
 
@@ -34,6 +38,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "database": ("dsn",),
     "discovery": ("dsn", "heartbeat_interval", "poll_interval", "probes", "ttl"),
     "nats": BrokerSettings.__struct_fields__,
+    "roles": (),
 }
 _DURATIONS = ("heartbeat_interval", "poll_interval", "ttl")
 
@@ -47,6 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     probes: bool = True
     ttl: float = DEFAULT_TTL
     nats: BrokerSettings | None = None
+    roles: dict[str, Role] = {}
 
 
 def load_config(path: str | Path) -> Config:
@@ -64,7 +70,8 @@ def load_config(path: str | Path) -> Config:
 
 def check_config(tables: Mapping[str, object]) -> Config:
     """The Config that these tables mean. Pure."""
-    sections = {name: _section(name, table) for name, table in tables.items()}
+    roles = check_roles(tables["roles"]) if "roles" in tables else {}
+    sections = {name: _section(name, table) for name, table in tables.items() if name != "roles"}
     discovery = sections.get("discovery", {})
     given = {key: parse_duration(_scalar(key, discovery[key]), key) for key in _DURATIONS if key in discovery}
     named = (sections.get(name, {}) for name in ("discovery", "database"))
@@ -73,6 +80,7 @@ def check_config(tables: Mapping[str, object]) -> Config:
         dsn=dsns[0] if dsns else None,
         probes=_switch("probes", discovery.get("probes", True)),
         nats=_nats(sections["nats"]) if "nats" in sections else None,
+        roles=roles,
         **given,
     )
     check_lease(config.heartbeat_interval, config.ttl)
@@ -80,19 +88,12 @@ def check_config(tables: Mapping[str, object]) -> Config:
 
 
 def _section(name: str, table: object) -> Mapping[str, object]:
-    _check_known("section", name, _KEYS)
+    check_known("section", name, _KEYS)
     if not isinstance(table, dict):
         raise InvalidValue("section", name, f"must be a table, written [{name}]")
     for key in table:
-        _check_known(f"key in [{name}]", key, _KEYS[name])
+        check_known(f"key in [{name}]", key, _KEYS[name])
     return table
-
-
-def _check_known(what: str, name: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if name not in names:
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        raise InvalidValue(what, name, f"is not known (known: {', '.join(names)})", close[0] if close else None)
 
 
 def _nats(table: Mapping[str, object]) -> BrokerSettings:

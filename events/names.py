@@ -6,12 +6,14 @@ token, one DNS label and one URL segment. Capabilities keep their case.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .errors import InvalidValue
 
-__all__ = ["Key", "check_capability", "check_label", "check_text", "suggest_label"]
+__all__ = ["Key", "check_capability", "check_known", "check_label", "check_text", "suggest_label"]
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _CAPABILITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -49,6 +51,14 @@ def check_capability(value: str) -> str:
         kept = re.sub(r"[^A-Za-z0-9_.-]+", "-", str(value)).strip("-_.")[:63]
         raise InvalidValue("capability", value, CAPABILITY_RULE, kept or None)
     return value
+
+
+def check_known(field: str, value: str, known: Iterable[str], where: str = "is not known (known") -> None:
+    """Raise InvalidValue, with the closest name that is known, unless `value` is. `where` begins the list of them."""
+    names = list(known)
+    if value not in names:
+        close = difflib.get_close_matches(value, names, n=1, cutoff=0.5)
+        raise InvalidValue(field, value, f"{where}: {', '.join(names)})", close[0] if close else None)
 
 
 def check_text(field: str, value: str, longest: int) -> str:

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,7 +41,7 @@ from .leading import Term
 from .projection import Projection
 from .sqlite import SQLiteCatalog
 
-__all__ = ["Daemon", "Options", "serve"]
+__all__ = ["Daemon", "Options", "Ready", "serve"]
 
 CONNECT_LIMIT = 10.0
 UNFIT_AFTER = 10.0
@@ -72,15 +73,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     broker_only: bool = False
 
 
-async def serve(options: Options, ready: Callable[[str], None]) -> None:
-    """Run a daemon until cancelled. `ready` gets one line once it follows the log. Raises Refusal, AdsumError."""
+class Ready(NamedTuple):
+    """A daemon follows the log. `nats` is its broker, `revision` how far its catalog is folded; None: it has none."""
+
+    nats: str
+    catalog: str = "none"
+    revision: int | None = None
+
+    def __str__(self) -> str:
+        folded = f" revision={self.revision}" if self.revision is not None else ""
+        return f"adsumd ready: nats={self.nats} catalog={self.catalog}{folded}"
+
+
+async def serve(options: Options, ready: Callable[[Ready], None]) -> None:
+    """Run a daemon until cancelled. `ready` is called once it follows the log. Raises Refusal, AdsumError."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(data_folder(options.data))
         settings, embedded = options.nats, None
         if settings is None:
             embedded = await stack.enter_async_context(_embedded(options))
             if options.broker_only:
-                ready(f"adsumd ready: nats={embedded.url} catalog=none")
+                ready(Ready(embedded.url))
                 await embedded.keep()
             settings = BrokerSettings(url=embedded.url)
         broker = Broker.open(settings, "adsumd")
@@ -98,7 +111,8 @@ async def serve(options: Options, ready: Callable[[str], None]) -> None:
         async with asyncio.TaskGroup() as tasks:
             if embedded is not None:
                 tasks.create_task(embedded.keep(), name="embedded broker")
-            tasks.create_task(daemon.run(lambda revision: ready(_ready_line(broker, catalog, revision))), name="daemon")
+            following = daemon.run(lambda revision: ready(Ready(broker.url, catalog.name, revision)))
+            tasks.create_task(following, name="daemon")
 
 
 class Daemon:
@@ -294,7 +308,3 @@ async def _epochs_seen(broker: Broker, catalog: Catalog) -> tuple[str, ...]:
     if await broker.stream_info(EVENTS) is None:
         seen |= await announced_epochs(broker)
     return tuple(seen)
-
-
-def _ready_line(broker: Broker, catalog: Catalog, revision: int) -> str:
-    return f"adsumd ready: nats={broker.url} catalog={catalog.name} revision={revision}"

@@ -18,7 +18,7 @@ from adsum.events.config import Config, load_config
 from adsum.events.errors import AdsumError, InvalidValue, StreamMissing
 from adsum.events.settings import BrokerSettings, check_servers
 
-from .daemon import Options, serve
+from .daemon import Options, Ready, serve
 from .databases import open_catalog
 from .errors import first_error
 
@@ -166,8 +166,8 @@ async def _run(options: Options) -> int:
     return 1
 
 
-def _say_ready(line: str) -> None:
-    print(line, flush=True)
+def _say_ready(ready: Ready) -> None:
+    print(ready, flush=True)
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

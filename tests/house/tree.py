@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("events", "projector", "clients", "tests", "docs", "benchmarks", ".ci")
+FOLDERS = ("events", "projector", "clients", "tests", "docs", "examples", "benchmarks", ".ci")
 
 
 @cache
