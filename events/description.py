@@ -17,6 +17,7 @@ __all__ = [
     "DEFAULT_HEARTBEAT",
     "DEFAULT_PROTOCOL",
     "DEFAULT_TTL",
+    "FLIGHT_ACTION",
     "GRPC_HEALTH",
     "MAX_METADATA",
     "MAX_TTL",
@@ -37,6 +38,8 @@ DEFAULT_TTL = 15.0
 """Seconds of silence after which an instance is stale; after twice as many it is gone."""
 MAX_TTL = 1500.0
 """Seconds. Twice this stays below the age at which the broker drops a heartbeat (`streams.BEATS_MAX_AGE`)."""
+FLIGHT_ACTION = "/arrow.flight.protocol.FlightService/DoAction"
+"""The `health_path` of an endpoint that is asked by an action of Arrow Flight who it is."""
 GRPC_HEALTH = "/grpc.health.v1.Health/Check"
 """The `health_path` of an endpoint that is asked over gRPC how it is."""
 MIN_HEARTBEAT = 0.1

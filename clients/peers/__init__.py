@@ -2,7 +2,22 @@
 
 from .calling import Bounds, Peers
 from .dialing import IDENTITY, Blame, Dialer, Peer
+from .flights import flight
+from .grpc_health import add_health
+from .grpcs import grpc
 from .https import http
 from .identified import Identified
 
-__all__ = ["IDENTITY", "Blame", "Bounds", "Dialer", "Identified", "Peer", "Peers", "http"]
+__all__ = [
+    "IDENTITY",
+    "Blame",
+    "Bounds",
+    "Dialer",
+    "Identified",
+    "Peer",
+    "Peers",
+    "add_health",
+    "flight",
+    "grpc",
+    "http",
+]

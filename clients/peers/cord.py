@@ -20,12 +20,20 @@ from pathlib import Path
 from adsum.events.description import Endpoint
 from adsum.events.errors import AdsumError
 
-__all__ = ["Cord", "NotConnected"]
+__all__ = ["Cord", "NotConnected", "is_never_sent"]
 
 PREFIX = "adsum-cord-"
 """How the folder of a socket is named, before the number of the process. It is told to nobody else."""
 _HELD_UP = 1 << 20
 """Bytes that wait for one end before the other is read no more."""
+
+
+def is_never_sent(told: str) -> bool:
+    """Whether gRPC says that it would have had to connect again, at one of our sockets, before anything was sent.
+
+    The name of the socket shows that they are its words: a server could pass on what its own gRPC told it.
+    """
+    return "failed to connect to all addresses" in told and f"/{PREFIX}{os.getpid()}-" in told
 
 
 class NotConnected(AdsumError, ConnectionError):
@@ -43,6 +51,7 @@ class _End(asyncio.Protocol):
         self._early = bytearray()
         self.transport: asyncio.Transport | None = None
         self.other: _End | None = None
+        self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -75,6 +84,7 @@ class _End(asyncio.Protocol):
             self.other.read(True)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set()
         self._cord.end(self)
 
     def read(self, on: bool) -> None:
@@ -130,6 +140,13 @@ class Cord:
                 self._near.transport.close()  # what the peer said before it ended is still delivered
             else:
                 self._near.transport.abort()
+
+    async def close(self) -> None:
+        """Hang up, and wait until both sockets are closed."""
+        self.end()
+        for end in (self._far, self._near):
+            if end.transport is not None:
+                await end.lost.wait()
 
     def _await_library(self) -> None:
         if self._ended:

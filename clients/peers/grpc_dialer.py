@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ from adsum.events.description import GRPC_HEALTH, Endpoint, health_path
 from adsum.events.errors import AdsumError
 from adsum.events.signals import Instance
 
-from .cord import PREFIX, Cord, NotConnected
+from .cord import Cord, NotConnected, is_never_sent
 from .dialing import IDENTITY, Blame
 
 __all__ = ["GrpcDialer", "NotServing"]
@@ -24,7 +22,8 @@ TLS = "grpcs"
 """The protocol of an endpoint that is spoken to with TLS; any other is spoken to without."""
 PUSHBACK = "grpc-retry-pushback-ms"
 """What a server says that wants a call to be tried again, after so long; below zero or no number: not at all."""
-_NEVER_SENT = re.compile(rf"failed to connect to all addresses; .*\bunix:\S*/{PREFIX}{os.getpid()}-\S*: ")
+_HANG_UP = 1.0
+"""Seconds in which calls that are under way are told that the connection is gone."""
 _PERHAPS_DONE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
 
@@ -54,21 +53,21 @@ class GrpcDialer:
         try:
             await _ready(channel, endpoint)
         except BaseException:
-            await channel.close()
             cord.end()
+            await channel.close()
             raise
         self._cords[channel] = cord
         return channel
 
     async def close(self, connection: aio.Channel) -> None:
-        """Hang up."""
-        await connection.close()
+        """Hang up. A call that is under way fails as when the connection breaks: gRPC alone would cancel its caller."""
         cord = self._cords.pop(connection, None)
         if cord is not None:
-            cord.end()
+            await cord.close()
+        await connection.close(grace=_HANG_UP)
 
     async def identify(self, connection: aio.Channel, instance: Instance, endpoint: Endpoint) -> str | None:
-        """Who answers the health check, if one was declared. Raises NotServing where it says so."""
+        """Who answers the health check, if one was declared. Raises NotServing where it does not serve now."""
         if health_path(instance.metadata, endpoint.name) != GRPC_HEALTH:
             return None
         check = connection.unary_unary(
@@ -77,7 +76,14 @@ class GrpcDialer:
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
         call = check(health_pb2.HealthCheckRequest())
-        answer = await call
+        try:
+            answer = await call
+        except aio.AioRpcError as error:
+            if error.code() is StatusCode.RESOURCE_EXHAUSTED:
+                raise NotServing(f"{instance.key} takes no more calls: {error.details()}") from error
+            if self.blame(error) is Blame.ANSWERED:
+                return ""  # somebody is there, without any health
+            raise
         if answer.status != health_pb2.HealthCheckResponse.SERVING:
             raise NotServing(f"{instance.key} is {health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}")
         who = dict(await call.initial_metadata()).get(IDENTITY, "")
@@ -98,7 +104,7 @@ class GrpcDialer:
             return Blame.UNREACHABLE
         if not isinstance(error, aio.AioRpcError):
             return Blame.ANSWERED
-        if error.code() is StatusCode.UNAVAILABLE and _NEVER_SENT.match(error.details() or ""):
+        if error.code() is StatusCode.UNAVAILABLE and is_never_sent(error.details() or ""):
             return Blame.UNREACHABLE
         if _pushes_back(error):
             return Blame.DECLINED

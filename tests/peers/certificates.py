@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-__all__ = ["certificate"]
+__all__ = ["certificate", "read"]
 
 
 def certificate(folder: Path, name: str, *more: str) -> tuple[str, str]:
@@ -15,3 +15,8 @@ def certificate(folder: Path, name: str, *more: str) -> tuple[str, str]:
     files = ("-subj", f"/CN={name}", "-keyout", key, "-out", made)
     subprocess.run(["openssl", *kind, *files, *more], check=True, capture_output=True)
     return made, key
+
+
+def read(*files: str) -> list[bytes]:
+    """What is in them."""
+    return [Path(file).read_bytes() for file in files]

@@ -19,15 +19,15 @@ import pytest
 from grpc import StatusCode, aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from adsum.clients.peers import Blame
+from adsum.clients.peers import Blame, grpc
 from adsum.clients.peers.cord import PREFIX, NotConnected
 from adsum.clients.peers.grpc_dialer import NotServing
-from adsum.clients.peers.grpcs import grpc
 from adsum.events.description import GRPC_HEALTH, Endpoint
 from adsum.events.names import Key
 from tests.cli.programs import free_port
 from tests.making import key
 from tests.peers.callee import Callee, callee
+from tests.peers.certificates import certificate, read
 from tests.peers.grpc_callee import at, call, dialed, failed, path, serving
 from tests.proxy import proxy_to
 from tests.waiting import until
@@ -61,21 +61,11 @@ async def test_options_and_interceptors_are_those_of_the_channel() -> None:
         assert (error.code(), dialer.blame(error)) == (StatusCode.RESOURCE_EXHAUSTED, Blame.ANSWERED)
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[bytes, bytes]:
-    """A key and a certificate of 127.0.0.1 that it signed itself."""
-    files = [tmp_path / "key.pem", tmp_path / "cert.pem"]
-    made = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    named = ("-subj", "/CN=orders", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(files[0]))
-    subprocess.run(["openssl", *made, *named, "-out", str(files[1])], check=True, capture_output=True)
-    return files[0].read_bytes(), files[1].read_bytes()
-
-
-async def test_tls_where_the_protocol_is_grpcs_and_whose_certificate_is_believed(
-    certificate: tuple[bytes, bytes],
-) -> None:
-    server_side = library.ssl_server_credentials([certificate])
-    believes = grpc(credentials=library.ssl_channel_credentials(certificate[1]))
+async def test_tls_where_the_protocol_is_grpcs_and_whose_certificate_is_believed(tmp_path: Path) -> None:
+    cert, private = certificate(tmp_path, "orders", "-addext", "subjectAltName=IP:127.0.0.1")
+    trusted, secret = read(cert, private)
+    server_side = library.ssl_server_credentials([(secret, trusted)])
+    believes = grpc(credentials=library.ssl_channel_credentials(trusted))
     async with serving(key("o-1"), credentials=server_side) as server:
         async with dialed(believes, at(server.port, "grpcs", **HEALTH)) as channel:
             assert await call(channel, "echo") == b"hello"
@@ -266,6 +256,10 @@ async def test_a_server_that_takes_no_more_calls_at_once() -> None:
         await until(lambda: server.asked)
         error = await failed(channel, "echo")
         assert (error.code(), dialer.blame(error)) == (StatusCode.RESOURCE_EXHAUSTED, Blame.ANSWERED)
+        one = at(server.port, **HEALTH)
+        with pytest.raises(NotServing, match="takes no more calls") as declined:
+            await dialer.identify(channel, one, one.endpoint)
+        assert dialer.blame(declined.value) is Blame.DECLINED, "of a check it is known that nothing is done"
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
 
@@ -316,9 +310,7 @@ async def test_a_taken_over_address_is_told_apart() -> None:
     await other.start()
     one = at(port, **HEALTH)
     async with dialed(dialer, one) as channel:
-        with pytest.raises(aio.AioRpcError) as raised:
-            await dialer.identify(channel, one, one.endpoint)
-        assert raised.value.code() is StatusCode.UNIMPLEMENTED
+        assert await dialer.identify(channel, one, one.endpoint) == ""
     await other.stop(None)
 
     other = aio.server()
@@ -354,12 +346,27 @@ async def test_closing_leaves_nothing_behind() -> None:
         assert [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(f"{PREFIX}{os.getpid()}-")] == []
 
 
+async def test_a_call_that_is_under_way_when_its_channel_is_closed_fails_and_its_caller_is_not_cancelled() -> None:
+    dialer = grpc()
+    async with serving(key("o-1")) as server:
+        one = at(server.port)
+        channel = await dialer.dial(one, one.endpoint)
+        waiting = asyncio.ensure_future(call(channel, "hang"))
+        await until(lambda: server.asked)
+        await dialer.close(channel)
+        with pytest.raises(aio.AioRpcError) as raised:
+            await waiting
+        assert dialer.blame(raised.value) is Blame.BROKEN
+        with pytest.raises(aio.UsageError) as unsent:
+            await call(channel, "echo")
+        assert dialer.blame(unsent.value) is Blame.UNREACHABLE
+
+
 def test_without_grpcio_the_clients_are_imported_and_grpc_tells_what_is_missing() -> None:
     code = (
         "import sys; sys.modules['grpc'] = None\n"
         "import adsum.clients, adsum.clients.peers\n"
-        "from adsum.clients.peers.grpcs import grpc\n"
-        "try: grpc()\n"
+        "try: adsum.clients.peers.grpc()\n"
         "except ImportError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
