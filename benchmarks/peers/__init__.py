@@ -42,6 +42,7 @@ KINDS = {
     "etcd": Kind("etcd", "a lease and a key an instance, fsync before the answer; one gRPC watch a cache"),
     "etcd-channels": Kind("etcd", "as etcd, over 4 connections", {}, {"channels": 4}),
     "zookeeper": Kind("zookeeper", "an ephemeral node an instance, fsync before the answer; kazoo's ChildrenWatch"),
+    "zookeeper-raw": Kind("zookeeper_raw", "as zookeeper, the client straight on the protocol"),
     "redis-poll": Kind("redis", "SET with PX; AOF flushed each second; all keys read anew every second"),
     "redis-notify": Kind(
         "redis", "as redis-poll, but told by keyspace notifications, which may be lost", {}, {"notified": True}

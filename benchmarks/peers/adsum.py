@@ -8,8 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import psutil
+from nats.aio.msg import Msg
 
 from adsum.clients import Directory, Registry, connect
+from adsum.events import subjects
+from adsum.events.codec import decode_service_mark
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Updated
 from adsum.events.log import last_word, say
@@ -22,6 +25,8 @@ from tests.servers import Server as Broker
 
 from . import client
 from .serving import Server
+
+PATIENCE = 300.0
 
 
 def missing() -> str | None:
@@ -117,6 +122,17 @@ class Client(client.Client):
     async def ask(self, number: int) -> Instance | None:
         """There is no such request: a lookup never leaves the process."""
         raise NotImplementedError
+
+    async def marked(self, count: int) -> None:
+        """Until the projector says a mark of at least so many instances."""
+        told = asyncio.Event()
+
+        async def hear(message: Msg) -> None:
+            if decode_service_mark(message.data).count >= count:
+                told.set()
+
+        await self.registry.broker.subscribe(subjects.service_mark("default", self.group), hear)
+        await asyncio.wait_for(told.wait(), PATIENCE)
 
     async def load(self) -> Sequence[Instance]:
         """A directory."""

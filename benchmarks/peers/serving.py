@@ -37,6 +37,11 @@ class Server:
         """Bytes by part: resident, or shared in proportion where a part has children."""
         return {name: _memory(_with_children(one, self._others(name))) for name, one in self._parts.items()}
 
+    def memory_of_broker(self) -> int:
+        """Bytes of what caches are connected to: the only part of a peer."""
+        told = self.memory()
+        return told.get("broker", sum(told.values()))
+
     def _others(self, name: str) -> set[int]:
         return {one.pid for other, one in self._parts.items() if other != name}
 

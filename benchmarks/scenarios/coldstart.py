@@ -15,26 +15,16 @@ from pathlib import Path
 import psutil
 
 from benchmarks.children import Child, Pipe
+from benchmarks.filling import filled
 from benchmarks.observing import spent
 from benchmarks.peers import client_of, running
 from benchmarks.scenario import Figures, Scenario, against
 
-TTL = 1500.0
-"""As long as adsum takes: nobody may fall silent while it is measured, and nobody beats."""
 STARTS = 3
-FILL_LIMIT = 600.0
-
-
-async def fill(pipe: Pipe, kind: str, address: str, count: int) -> None:
-    """Register so many, and stay until told."""
-    async with client_of(kind, address) as one:
-        await one.register_many(range(count), TTL)
-        pipe.tell()
-        await pipe.hear()
 
 
 async def begin(pipe: Pipe, kind: str, address: str, expected: int) -> None:
-    """(seconds to connect, to load, CPU seconds, bytes grown); None while the server does not have them all yet."""
+    """(seconds to connect, to load, CPU seconds, bytes grown)."""
     async with client_of(kind, address):
         pass
     gc.collect()
@@ -45,32 +35,25 @@ async def begin(pipe: Pipe, kind: str, address: str, expected: int) -> None:
         instances = await one.load()
         loaded = time.monotonic()
         cpu = spent() - used
-        whole = len(instances) == expected
+        if len(instances) != expected:
+            raise RuntimeError(f"{len(instances):,} of {expected:,} loaded")
         gc.collect()
-        pipe.tell((connected - began, loaded - connected, cpu, process.memory_info().rss - small) if whole else None)
+        pipe.tell((connected - began, loaded - connected, cpu, process.memory_info().rss - small))
         await pipe.hear()
 
 
-async def start(kind: str, address: str, expected: int) -> tuple[float, float, float, int] | None:
+async def start(kind: str, address: str, expected: int) -> tuple[float, float, float, int]:
     """One start in a process of its own."""
     async with Child(begin, kind=kind, address=address, expected=expected) as child:
-        told: tuple[float, float, float, int] | None = await child.hear()
+        told: tuple[float, float, float, int] = await child.hear()
     return told
 
 
 async def measure(kind: str, folder: Path, *, instances: int) -> Figures:
     """Milliseconds; bytes an instance."""
-    async with (
-        running(kind, folder) as server,
-        Child(fill, kind=kind, address=server.address, count=instances) as filler,
-    ):
-        await filler.hear(FILL_LIMIT)
-        deadline = time.monotonic() + FILL_LIMIT
-        while await start(kind, server.address, instances) is None:  # acknowledged, and not all told yet
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not all {instances:,} visible within {FILL_LIMIT:g} s")
+    async with running(kind, folder) as server, filled(kind, server, instances):
         found = [await start(kind, server.address, instances) for _ in range(STARTS)]
-    connect, load, cpu, memory = (statistics.median(column) for column in zip(*filter(None, found), strict=True))
+    connect, load, cpu, memory = (statistics.median(column) for column in zip(*found, strict=True))
     return {
         "connect_ms": connect * 1000,
         "load_ms": load * 1000,

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from adsum.events.streams import EVENTS
 from benchmarks.children import Child, Pipe
+from benchmarks.filling import TTL, all_visible
 from benchmarks.fleet import Fleet
 from benchmarks.observing import spent
 from benchmarks.peers import Client, client_of, running
 from benchmarks.peers.adsum import Client as AdsumClient
 from benchmarks.scenario import Figures, Scenario, against
 
-TTL = 1500.0
 TOGETHER = 2000
 RATE = 20_000.0
 FILL_LIMIT = 600.0
@@ -76,7 +76,8 @@ async def measure(
         arguments["address"] = server.address
         async with Child(beat, **arguments) as child:
             await child.hear(limit)
-            said = await _told(kind, server.address, instances)
+            await all_visible(kind, server, instances)  # so that registering is not measured
+            said = await _end_of_log(server.address) if kind == "adsum" else 0
             used = server.cpu()
             sent, lasted, cpu, late, counter = await child.ask()
             figures: Figures = {}
@@ -92,19 +93,6 @@ async def measure(
         **parts,
         **figures,
     }
-
-
-async def _told(kind: str, address: str, instances: int) -> int:
-    """The end of adsum's log once a cache has all of them, so that registering is not measured."""
-    if kind != "adsum":
-        return 0
-    async with client_of(kind, address) as one:
-        deadline = time.monotonic() + FILL_LIMIT
-        while len(await one.load()) < instances:
-            if time.monotonic() > deadline:
-                raise RuntimeError("not all were told")
-            await asyncio.sleep(0.5)
-    return await _end_of_log(address)
 
 
 async def _end_of_log(address: str) -> int:
