@@ -80,6 +80,8 @@ class Talk:
         self.reader, self.writer = reader, writer
         self.lock = asyncio.Lock()
         self.broken = False
+        self.missed = 0
+        """Calls that found it gone."""
 
     @property
     def gone(self) -> bool:
@@ -90,6 +92,7 @@ class Talk:
         """What it answers."""
         async with self.lock:
             if self.gone:
+                self.missed += 1
                 raise ConnectionRefusedError("it is gone, and nothing was sent")
             try:
                 self.writer.write(f"{line}\n".encode())
@@ -111,6 +114,7 @@ class Telephone:
 
     def __init__(self) -> None:
         self.blind = False
+        self.talks: list[Talk] = []
         self.dialed, self.open = 0, 0
         self.hold: dict[int, asyncio.Event] = {}
         """By port."""
@@ -121,7 +125,7 @@ class Telephone:
             await self.hold[endpoint.port].wait()
         talk = Talk(*await asyncio.open_connection(endpoint.host, endpoint.port))
         self.open += 1
-        self.last = talk
+        self.talks.append(talk)
         return talk
 
     async def close(self, connection: Talk) -> None:

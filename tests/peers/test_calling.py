@@ -71,12 +71,13 @@ async def test_a_kept_connection_that_is_gone_says_nothing_of_the_peer(three: Cr
             assert await peers.call(ask("hello")) == "a hello"
             await three.talkers["a"].stop()
             await three.talkers["a"].start()
-            await until(lambda: three.phone.last.gone)
+            await until(lambda: three.phone.talks[-1].gone)
             assert await peers.call(ask("hello"), timeout=30) == "a hello"
+            assert sum(talk.missed for talk in three.phone.talks) == blind
         assert (three.phone.dialed, three.reports, three.talkers["a"].taken) == (3, [], 3)
         await until(lambda: three.phone.open == 1)
         await three.talkers["a"].stop()
-        await until(lambda: three.phone.last.gone)
+        await until(lambda: three.phone.talks[-1].gone)
         assert await peers.call(ask("hello")) == "b hello"
         assert [id for id, _ in await until(lambda: three.reports)] == ["a"]
 

@@ -99,7 +99,7 @@ async def test_a_taken_over_address_is_not_called(registry: Registry, two: list[
         async with peers.using() as peer:
             held = peer.connection
             assert (await held.get("/who")).status_code == 200
-            assert two[0].heard == ["/health", "/who", "/who"]
+            assert two[0].heard == ["/health", "/who secret", "/who secret"]
             await two[0].kill()
             await two[0].start("default/search/x")
             with pytest.raises(NotItself, match="'default/search/x' answers there"):

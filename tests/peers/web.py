@@ -1,6 +1,7 @@
 """A service over HTTP in a process of its own: uvicorn, which says in each answer who it is.
 
-`python -m tests.peers.web PORT KEY [CERTIFICATE PRIVATE-KEY]`; `Web` runs it. A line a request on standard output.
+`python -m tests.peers.web PORT KEY [CERTIFICATE PRIVATE-KEY]`; `Web` runs it. A line a request on standard output,
+with its authorization if it has any.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] != "http":
         return
     path = scope["path"]
-    print(path, flush=True)
+    print(path, *(value.decode() for name, value in scope["headers"] if name == b"authorization"), flush=True)
     if path == "/hang":
         await asyncio.Event().wait()
     if path == "/late":
