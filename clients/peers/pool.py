@@ -102,7 +102,7 @@ class Pool(Generic[C]):
         return line
 
     def open(self, picked: Picked, patience: float) -> Line[C] | None:
-        """The same, dialed if there is none; None while there is no room (see `room`).
+        """The same, dialed if there is none; None while there is no room, or it is being made (see `room`).
 
         Room is made by closing who was idle longest; else by giving up a dial that lasts longer than `patience`.
         """
@@ -123,7 +123,7 @@ class Pool(Generic[C]):
         return self._evicted is not None
 
     async def room(self, seconds: float, patience: float) -> bool:
-        """Wait until it is worth to `open` again, at most so many seconds; whether it is."""
+        """Wait until there is room or some can be made, at most so many seconds; whether it is so."""
         self._waiting += 1
         try:
             return await self._notice.until(
@@ -156,10 +156,12 @@ class Pool(Generic[C]):
         self._closing[line] = start(self._tasks, self._close(line), f"closing {line}")
 
     def changed(self, change: Change) -> None:
-        """Retire the lines to whom is gone."""
+        """Retire the lines to whom is gone, and dial it no more."""
         gone, stays = change.instance.key, change.after
         for line in [line for line in self._lines.values() if line.instance.key == gone]:
             if stays is None or stays.term != line.instance.term or line.endpoint not in stays.endpoints:
+                if not line.ready:
+                    line.dialing.cancel()
                 self.retire(line)
 
     async def sweep(self) -> None:
@@ -214,8 +216,8 @@ class Pool(Generic[C]):
     async def _close(self, line: Line[C]) -> None:
         try:
             await asyncio.wait({line.dialing})
-            await woken(line.free, self._linger)
             if line.connected:
+                await woken(line.free, self._linger)
                 async with asyncio.timeout(CLOSE_LIMIT):
                     await self._dial.close(line.connection)
         except Exception as error:  # noqa: BLE001  # it is of no more use, whatever it says

@@ -69,23 +69,23 @@ class Reaching(Generic[C]):
 
     async def somebody(self) -> Reached[C]:
         """The next one to whom there is a connection; `leave` it. Raises as `Peers.call`."""
-        kept: Picked | None = None
+        wanted: Picked | None = None
         while True:
             if self._pool.shut:
                 raise RuntimeError("the block of these peers was left")
-            picked, kept = kept or self._pick(), None
-            newest = self._begin(picked) if picked is not None else None
+            wanted = wanted or self._pick()
+            newest = self._begin(wanted) if wanted is not None else None
             if newest is not None and newest.line.ready:
                 return newest
-            if picked is not None and newest is None:
-                kept = picked if self._pool.making_room else None
-                await self._wait_for_room()
-                continue
             if newest is not None:
                 self._waiting[newest.line] = newest
-            ready = await self._first(newest)
+            no_room = wanted is not None and newest is None
+            room, being_made = self._room() if no_room else None, self._pool.making_room
+            ready = await self._first(newest, room)
             if ready is not None:
                 return ready
+            if room is None or (room.done() and not being_made):
+                wanted = None  # all were in use, and by now the policy may see another one
 
     def found_it_gone(self, reached: Reached[C], error: Exception) -> bool:
         """Whether a connection that was kept from before is no more, which says nothing of the peer: it may be dialed.
@@ -159,22 +159,35 @@ class Reaching(Generic[C]):
         line.users += 1
         return Reached(picked, line, self._selection.begun(picked), self._clock())
 
-    async def _wait_for_room(self) -> None:
-        if not await self._pool.room(max(self.ends - self._clock(), 0.0), patience(self.seconds)):
-            raise self._too_late("all connections are in use")
+    def _room(self) -> asyncio.Task[bool]:
+        name = f"waiting for room of {self._selection.what}"
+        return asyncio.create_task(self._pool.room(self.seconds, patience(self.seconds)), name=name)
 
-    # ---- waiting for dials
+    # ---- waiting
 
-    async def _first(self, newest: Reached[C] | None) -> Reached[C] | None:
-        """The first line that is ready; None where it is time to look for somebody else."""
-        now = self._clock()
-        if now >= self.ends:
-            raise self._too_late(f"no answer to the dial of {', '.join(map(str, self._waiting))}")
+    async def _first(self, newest: Reached[C] | None, room: asyncio.Task[bool] | None) -> Reached[C] | None:
+        """The first line that is ready; None where it is time to look for somebody else, or whether there is room."""
         until = self.ends
         if newest is not None:
-            until = min(until, newest.line.began + patience(until - now))
-        dials = [line.dialing for line in self._waiting]
-        await asyncio.wait(dials, timeout=max(until - now, 0.0), return_when=asyncio.FIRST_COMPLETED)
+            until = min(until, newest.line.began + patience(until - self._clock()))
+        elif room is not None:
+            until = min(until, self._clock() + patience(self.seconds))
+        try:
+            while True:
+                now = self._clock()
+                if now >= self.ends:
+                    raise self._too_late()
+                awaited = [line.dialing for line in self._waiting] + ([room] if room is not None else [])
+                await asyncio.wait(awaited, timeout=max(until - now, 0.0), return_when=asyncio.FIRST_COMPLETED)
+                ready = self._ready()
+                others = newest is None or newest.line not in self._waiting
+                if ready is not None or others or self._clock() >= until:
+                    return ready
+        finally:
+            if room is not None:
+                room.cancel()
+
+    def _ready(self) -> Reached[C] | None:
         for line, reached in list(self._waiting.items()):
             if line.dialing.done():
                 del self._waiting[line]
@@ -211,7 +224,10 @@ class Reaching(Generic[C]):
                 waited = f"no answer to the dial within {self._clock() - line.began:.1f} s"
                 self._report(reached.picked, TimeoutError(waited))
 
-    def _too_late(self, why: str) -> TimeoutError:
+    def _too_late(self) -> TimeoutError:
+        why = "all connections are in use"
+        if self._waiting:
+            why = f"no answer to the dial of {', '.join(map(str, self._waiting))}"
         self._pass_over()
         error = TimeoutError(f"nobody of {self._selection.what} was reached within {self.seconds:g} s: {why}")
         self.note(error)

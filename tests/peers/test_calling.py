@@ -280,6 +280,21 @@ async def test_there_are_never_more_connections_than_allowed(three: Crowd) -> No
         assert three.phone.open <= 2
 
 
+async def test_a_dial_that_lasts_makes_room_for_another(three: Crowd) -> None:
+    """It is given up when nothing else can be; so it is when its instance leaves."""
+    hold = three.phone.hold[three.talkers["a"].port] = asyncio.Event()
+    async with three.peers(policy=PickFirst(), limit=1) as peers:
+        assert await peers.call(ask("hello"), timeout=2.0) == "b hello"
+        three.leave("b")
+        await until(lambda: three.phone.open == 0)
+        waiting = asyncio.create_task(peers.call(ask("hello"), timeout=600.0))
+        await until(lambda: three.phone.dialed == 3)
+        three.leave("a")
+        assert await waiting == "c hello"
+    assert not hold.is_set()
+    assert three.phone.open == 0
+
+
 async def test_who_answers_as_another_is_not_called(three: Crowd) -> None:
     """Neither is who does not say; without a health endpoint, a connection has to do."""
     health = {"health.main": "/health"}
