@@ -22,7 +22,7 @@ import msgspec
 import uvloop
 
 from .compare import Row, compare, load, names
-from .machine import machine, versions
+from .machine import lift_limits, machine, versions
 from .peers.debian import fetch
 from .table import table
 
@@ -45,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    lift_limits()
     chosen = given.scenarios or names()
-    kinds = {kind: None for name in chosen for kind in load(name).contenders if not given.only or kind in given.only}
+    kinds = [kind for name in chosen for kind in load(name).contenders if not given.only or kind in given.only]
     told = {"machine": machine(), "level": given.level, "versions": versions(kinds)}
     print(" · ".join(f"{key} {value}" for key, value in told["machine"].items()))
     print("\n".join(f"{name}: {version}" for name, version in told["versions"].items()), flush=True)

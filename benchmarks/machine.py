@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import psutil
 
 from .peers import KINDS, version
 
-__all__ = ["Machine", "machine", "versions"]
+__all__ = ["Machine", "lift_limits", "machine", "versions"]
 
 Machine = dict[str, str | int | float]
 
@@ -29,6 +30,12 @@ def machine() -> Machine:
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def lift_limits() -> None:
+    """Let this process and its children open as many files as they may: a connection is one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def versions(kinds: Iterable[str]) -> dict[str, str]:

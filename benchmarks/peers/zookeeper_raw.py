@@ -17,18 +17,26 @@ from benchmarks import making
 from . import client
 from .zookeeper import PATH, missing, running, version
 
-__all__ = ["Client", "Session", "missing", "running", "session", "version"]
+__all__ = ["Client", "Session", "missing", "open_session", "running", "version"]
 
-PING = struct.pack(">iii", 8, -2, 11)
-NOTICE, GET = -1, 4
+PINGED, NOTICE, GET = -2, -1, 4
+PING = struct.pack(">iii", 8, PINGED, 11)
 PATIENCE = 60.0
+TIMEOUT = 40.0
+"""Seconds; the most that the server takes by default."""
 
 
 class Session(asyncio.Protocol):
-    """`heard` gets the answers to pings (b"") and the data of the node."""
+    """`answered` is called after each ping; `changed` with the data of the node, which is watched if one is named."""
 
-    def __init__(self, timeout: float, heard: Callable[[bytes], None], node: str = "") -> None:
-        self._timeout, self._heard, self._node = timeout, heard, node.encode()
+    def __init__(
+        self,
+        timeout: float,
+        answered: Callable[[Session], None],
+        node: str = "",
+        changed: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self._timeout, self._answered, self._changed, self._node = timeout, answered, changed, node.encode()
         self._buffer = b""
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connected = False
@@ -66,15 +74,15 @@ class Session(asyncio.Protocol):
                 self.ready.set_result(None)
             return
         number = struct.unpack_from(">i", frame)[0]
-        if number == -2:
-            self._heard(b"")
+        if number == PINGED:
+            self._answered(self)
         elif number == NOTICE:
             self._read()
         elif not self.ready.done():
             self.ready.set_result(None)
-        else:
+        elif self._changed is not None:
             length = struct.unpack_from(">i", frame, 16)[0]
-            self._heard(frame[20 : 20 + length])
+            self._changed(frame[20 : 20 + length])
 
     def _read(self) -> None:
         self._send(struct.pack(">iii", 1, GET, len(self._node)) + self._node + b"\1")
@@ -83,11 +91,17 @@ class Session(asyncio.Protocol):
         self.transport.write(struct.pack(">i", len(body)) + body)
 
 
-async def session(address: str, timeout: float, heard: Callable[[bytes], None], node: str = "") -> Session:
+async def open_session(
+    address: str,
+    timeout: float,
+    answered: Callable[[Session], None],
+    node: str = "",
+    changed: Callable[[bytes], None] | None = None,
+) -> Session:
     """One that is ready."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
-    _, made = await loop.create_connection(lambda: Session(timeout, heard, node), host, int(port))
+    _, made = await loop.create_connection(lambda: Session(timeout, answered, node, changed), host, int(port))
     await asyncio.wait_for(made.ready, PATIENCE)
     return made
 
@@ -105,12 +119,11 @@ class Client(client.Client):
     async def watch(self, heard: client.Heard) -> AsyncIterator[object]:
         """A data watch."""
 
-        def got(data: bytes) -> None:
-            if data:
-                instance = making.read(data)
-                heard(instance.id, instance)
+        def changed(data: bytes) -> None:
+            instance = making.read(data)
+            heard(instance.id, instance)
 
-        one = await session(self.address, 40.0, got, f"{PATH}/{making.id_of(0)}")
+        one = await open_session(self.address, TIMEOUT, lambda _: None, f"{PATH}/{making.id_of(0)}", changed)
         try:
             yield one
         finally:

@@ -10,6 +10,7 @@ at a time too, as fast as the broker takes them; its projector reads only the la
 from __future__ import annotations
 
 import asyncio
+import resource
 import sqlite3
 import time
 from functools import partial
@@ -20,14 +21,20 @@ from benchmarks.children import Child, Pipe
 from benchmarks.filling import TTL, all_visible
 from benchmarks.fleet import Fleet
 from benchmarks.observing import spent
-from benchmarks.peers import Client, client_of, running
+from benchmarks.peers import Absent, Client, client_of, running
 from benchmarks.peers.adsum import Client as AdsumClient
+from benchmarks.peers.client import windowed
+from benchmarks.peers.zookeeper_raw import Session, open_session
 from benchmarks.scenario import Figures, Scenario, against
 
 TOGETHER = 2000
 RATE = 20_000.0
 FILL_LIMIT = 600.0
 HEAR_LIMIT = 60.0
+SESSION = 40.0
+SESSIONS_AT_ONCE = 40
+"""ZooKeeper's queue of new connections holds fifty; beyond it a SYN is sent again after a second."""
+SPARE_FILES = 500
 
 
 async def beat(pipe: Pipe, kind: str, address: str, count: int, seconds: float, paced: bool) -> None:
@@ -67,24 +74,22 @@ async def _flat_out(one: Client, count: int, seconds: float) -> int:
     return sent
 
 
-async def measure(
-    kind: str, folder: Path, *, instances: int, seconds: float, paced: bool = False, limit: float = FILL_LIMIT
-) -> Figures:
+async def measure(kind: str, folder: Path, *, instances: int, seconds: float, paced: bool = False) -> Figures:
     """CPU seconds are those per 1,000 heartbeats."""
-    arguments = {"kind": kind, "address": "", "count": instances, "seconds": seconds, "paced": paced}
-    async with running(kind, folder) as server:
-        arguments["address"] = server.address
-        async with Child(beat, **arguments) as child:
-            await child.hear(limit)
-            await all_visible(kind, server, instances)  # so that registering is not measured
-            said = await _end_of_log(server.address) if kind == "adsum" else 0
-            used = server.cpu()
-            sent, lasted, cpu, late, counter = await child.ask()
-            figures: Figures = {}
-            if kind == "adsum":
-                behind = await _all_heard(folder / "data" / "catalog.db", instances, counter)
-                figures = {"behind": behind, "late": late, "false": await _end_of_log(server.address) - said}
-            cost = {part: (seconds - used[part]) * 1000 / sent for part, seconds in server.cpu().items()}
+    async with (
+        running(kind, folder) as server,
+        Child(beat, kind=kind, address=server.address, count=instances, seconds=seconds, paced=paced) as child,
+    ):
+        await child.hear(FILL_LIMIT)
+        await all_visible(kind, server, instances)  # so that registering is not measured
+        said = await _end_of_log(server.address) if kind == "adsum" else 0
+        used = server.cpu()
+        sent, lasted, cpu, late, counter = await child.ask()
+        figures: Figures = {}
+        if kind == "adsum":
+            behind = await _all_heard(folder / "data" / "catalog.db", instances, counter)
+            figures = {"behind": behind, "late": late, "false": await _end_of_log(server.address) - said}
+        cost = {part: (now - used[part]) * 1000 / sent for part, now in server.cpu().items()}
     parts = {f"{part}_cpu": each for part, each in cost.items()}
     return {
         "rate": sent / lasted,
@@ -93,6 +98,48 @@ async def measure(
         **parts,
         **figures,
     }
+
+
+async def ping(pipe: Pipe, address: str, count: int, seconds: float) -> None:
+    """A ZooKeeper session an instance; each pings again as soon as it is answered: (pings, seconds, CPU seconds)."""
+    answers, flooding = 0, False
+
+    def answered(session: Session) -> None:
+        nonlocal answers
+        answers += 1
+        if flooding:
+            session.ping()
+
+    sessions: list[Session] = []
+
+    async def one() -> None:
+        sessions.append(await open_session(address, SESSION, answered))
+
+    await windowed((one() for _ in range(count)), SESSIONS_AT_ONCE)
+    pipe.tell()
+    await pipe.hear()
+    used, began, flooding = spent(), time.monotonic(), True
+    for session in sessions:
+        session.ping()
+    await asyncio.sleep(seconds)
+    pipe.tell((answers, time.monotonic() - began, spent() - used))
+    await pipe.hear()
+
+
+async def measure_sessions(folder: Path, *, instances: int, seconds: float) -> Figures:
+    """ZooKeeper's heartbeat is the ping of a session, so an instance is a connection."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if instances + SPARE_FILES > files:
+        raise Absent(f"ZooKeeper needs a connection an instance, and a process may open {files:,} files here")
+    async with (
+        running("zookeeper", folder) as server,
+        Child(ping, address=server.address, count=instances, seconds=seconds) as child,
+    ):
+        await child.hear()
+        used = server.cpu()["server"]
+        sent, lasted, cpu = await child.ask()
+        cost = server.cpu()["server"] - used
+    return {"rate": sent / lasted, "servers_cpu": cost * 1000 / sent, "client_cpu": cpu * 1000 / sent}
 
 
 async def _end_of_log(address: str) -> int:
@@ -128,7 +175,9 @@ SCENARIO = Scenario(
     contenders={
         "adsum": partial(measure, "adsum", paced=True),
         "adsum flat out": partial(measure, "adsum"),
-        **against(measure, "etcd", "etcd-channels", "redis-poll", "sqlite", "postgres"),
+        **against(measure, "etcd", "etcd-channels"),
+        "zookeeper-raw": measure_sessions,
+        **against(measure, "redis-poll", "sqlite", "postgres"),
     },
     sizes={
         "tiny": [{"instances": 200, "seconds": 1.0}],
@@ -140,6 +189,7 @@ SCENARIO = Scenario(
         "adsum flat out": "the same registry, as fast as its broker takes them",
         "etcd": "one keep-alive stream",
         "etcd-channels": "four keep-alive streams",
+        "zookeeper-raw": "a session an instance; each pings again once it is answered",
         "redis-poll": "PEXPIRE, pipelined",
         "sqlite": "500 rows a transaction; the CPU is the client's",
         "postgres": "500 rows a statement, 4 connections",

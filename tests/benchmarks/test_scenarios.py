@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
+from benchmarks.__main__ import main
 from benchmarks.compare import Row, compare, load, names
 from benchmarks.peers import KINDS, version
 from benchmarks.table import table
@@ -44,13 +49,24 @@ async def test_a_peer_runs_where_it_can_be_had(kind: str) -> None:
     assert row.figure("unseen") == (0, 0, 0)
 
 
-async def test_who_cannot_be_had_is_named_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is absent with its reason, not failed; what fails is not absent."""
+def test_who_cannot_be_had_is_named_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is absent with its reason, not failed; what fails is not absent, and the exit code tells."""
     monkeypatch.setattr("benchmarks.peers.sqlite.missing", lambda: "no SQLite: install it")
+    file = tmp_path / "figures.json"
+    asked = ["compare", "burst", "--tiny", "--rounds", "1", "--set", "instances=100", "--json", str(file), "--only"]
+    assert main([*asked, "adsum", "sqlite"]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(r"^sqlite: absent: no SQLite: install it$", out, re.M)
+    assert re.search(r"^\| instances 100, caches 1 \| sqlite +\| absent: no SQLite: install it", out, re.M)
+    assert "round 1, adsum" in err
+    told = json.loads(file.read_text())
+    assert told["machine"]["cores"] > 0
+    [adsum, absent] = told["rows"]
+    assert (adsum["contender"], len(adsum["rounds"]), adsum["trouble"]) == ("adsum", 1, "")
+    assert (absent["contender"], absent["rounds"], absent["absent"]) == ("sqlite", [], True)
+
     monkeypatch.setitem(KINDS, "etcd", KINDS["adsum"]._replace(server={"unknown": True}))
-    rows = await compare("burst", "tiny", only=["adsum", "etcd", "sqlite"])
-    found = {row.contender: (row.absent, bool(row.trouble), len(row.rounds)) for row in rows}
-    assert found == {"adsum": (False, False, 1), "etcd": (False, True, 0), "sqlite": (True, True, 0)}
-    lines = table("burst", rows).splitlines()
-    assert any("| sqlite" in line and "absent: no SQLite: install it" in line for line in lines)
-    assert any("| etcd" in line and "failed: TypeError" in line for line in lines)
+    assert main([*asked, "etcd", "sqlite"]) == 1
+    assert re.search(r"\| etcd +\| failed: TypeError", capsys.readouterr().out)
