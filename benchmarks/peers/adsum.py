@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 from nats.aio.msg import Msg
 
-from adsum.clients import Directory, Registry, connect
+from adsum.clients import Directory, Registration, Registry, connect
 from adsum.events import subjects
 from adsum.events.codec import decode_service_mark
 from adsum.events.ids import new_id
@@ -87,18 +87,24 @@ class Client(client.Client):
     async def register(self, number: int, ttl: float) -> None:
         """The event, on disk when it is acknowledged."""
         if self._blocks:
-            said = making.described(number, ttl / 3, ttl)
-            fields = {name: getattr(said, name) for name in said.__struct_fields__}
-            block = self.registry.register(self.group, id=making.id_of(number), **fields)
-            await self._stack.enter_async_context(block)
+            await self._stack.enter_async_context(self._block(number, ttl))
             return
         self._grow([number], ttl)
         await say(self.registry.broker, self.fleet.keys[number], self.fleet.registered(number), 0)
 
     async def register_many(self, numbers: Sequence[int], ttl: float) -> None:
-        """So many events in flight as the driver takes."""
+        """So many events in flight as the driver takes; or one block of them all, as a program would have it."""
+        if self._many:
+            blocks = [self._block(number, ttl) for number in numbers]
+            await self._stack.enter_async_context(self.registry.register_many(blocks, wait=PATIENCE))
+            return
         self._grow(numbers, ttl)
         await self.fleet.register(numbers)
+
+    def _block(self, number: int, ttl: float) -> Registration:
+        said = making.described(number, ttl / 3, ttl)
+        fields = {name: getattr(said, name) for name in said.__struct_fields__}
+        return self.registry.register(self.group, id=making.id_of(number), **fields)
 
     def _grow(self, numbers: Sequence[int], ttl: float) -> None:
         self.fleet.heartbeat, self.fleet.ttl = ttl / 3, ttl
