@@ -12,10 +12,11 @@ from adsum.events.signals import Instance
 from . import making
 from .children import Child, Pipe
 from .filling import TTL
+from .observing import spent
 from .peers import client_of
 from .peers.client import windowed
 
-__all__ = ["changed", "crowds", "opened", "speak"]
+__all__ = ["changed", "crowds", "looked", "opened", "speak"]
 
 OPENING = 20
 """Caches that begin at the same time, in a process; ZooKeeper's queue of new connections holds fifty."""
@@ -51,7 +52,7 @@ class Waiting:
 
 
 async def hold(pipe: Pipe, kind: str, address: str, count: int, shared: bool) -> None:
-    """Hold so many caches, `shared`: all of one client; answer (version, seconds), or None with what was heard."""
+    """Hold so many caches, `shared`: all of one client. Answers (version, seconds), or None: (heard, CPU seconds)."""
     async with AsyncExitStack() as stack:
         waiting = Waiting()
 
@@ -65,7 +66,7 @@ async def hold(pipe: Pipe, kind: str, address: str, count: int, shared: bool) ->
         pipe.tell()
         while True:
             asked = await pipe.hear()
-            pipe.tell(waiting.heard if asked is None else await waiting.until(asked[0], count, asked[1]))
+            pipe.tell((waiting.heard, spent()) if asked is None else await waiting.until(asked[0], count, asked[1]))
 
 
 @asynccontextmanager
@@ -97,6 +98,12 @@ async def speak(pipe: Pipe, kind: str, address: str, count: int) -> None:
             began = time.monotonic()
             await one.change(CHANGED, version)
             pipe.tell(began)
+
+
+async def looked(children: list[Child]) -> tuple[int, float]:
+    """(changes heard, CPU seconds) of all their caches so far."""
+    heard, cpu = zip(*[await child.ask() for child in children], strict=True)
+    return sum(heard), sum(cpu)
 
 
 async def changed(speaker: Child, children: list[Child], version: str, timeout: float) -> list[float]:

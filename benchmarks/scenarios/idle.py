@@ -14,10 +14,10 @@ from pathlib import Path
 
 from adsum.events.streams import TOPOLOGY
 from benchmarks.children import Child, Pipe
-from benchmarks.crowd import crowds, opened, speak
+from benchmarks.crowd import crowds, looked, opened, speak
 from benchmarks.peers import Server, client_of, running
 from benchmarks.peers.adsum import Client as AdsumClient
-from benchmarks.scenario import Figures, Scenario, against
+from benchmarks.scenario import Figures, Scenario
 
 PROCESSES = 2
 FOLLOWED = 10
@@ -78,13 +78,13 @@ async def measure(
         await opened(children)
         await asyncio.sleep(seconds)
         full = await memory(server, seconds)
-        before = [await child.ask() for child in children]
+        before, _ = await looked(children)
         announced, used = await told(kind, server), server.cpu()
         await asyncio.sleep(seconds)
         spent = {part: (now - used[part]) / seconds for part, now in server.cpu().items()}
         figures = {
             "bytes_each": (full - empty) / caches,
-            "heard": sum([await child.ask() for child in children]) - sum(before),
+            "heard": (await looked(children))[0] - before,
             "servers_cores": sum(spent.values()),
         }
         if kind == "adsum":
@@ -101,9 +101,11 @@ SCENARIO = Scenario(
         "servers_cores": "servers' cores",
     },
     contenders={
-        **against(measure, "adsum", "etcd"),
+        "adsum": partial(measure, "adsum"),
+        "adsum-shared": partial(measure, "adsum", shared=True),
+        "etcd": partial(measure, "etcd"),
         "etcd-channels": partial(measure, "etcd-channels", shared=True),
-        **against(measure, "redis-notify"),
+        "redis-notify": partial(measure, "redis-notify"),
     },
     sizes={
         "tiny": [{"instances": 100, "caches": 10, "seconds": 1.0}],
@@ -112,6 +114,7 @@ SCENARIO = Scenario(
     },
     notes={
         "adsum": "a directory and a connection a cache; every two seconds a mark proves each complete",
+        "adsum-shared": "a directory a cache, all over one connection a process",
         "etcd": "a connection and a watch a cache",
         "etcd-channels": "a watch a cache, all over 4 connections a process",
     },
