@@ -41,6 +41,11 @@ class Talker:
         """How many it has now."""
         return len(self._open)
 
+    @property
+    def listening(self) -> bool:
+        """Whether it can be called."""
+        return self._server is not None and self._server.is_serving()
+
     async def start(self) -> None:
         """Listen, at the same port as before."""
         self._server = await asyncio.start_server(self._answer, "127.0.0.1", self.port)
@@ -198,6 +203,11 @@ class Crowd:
         plain = {"endpoints": (Endpoint(host="127.0.0.1", port=port, protocol="talk"),), "term": f"term of {id}"}
         told = instance("orders", id, self._revision, **(plain | fields))
         self.directory._tell(self.directory._census.take(told, 0.0))
+
+    @property
+    def listening(self) -> set[str]:
+        """Who listens."""
+        return {id for id, talker in self.talkers.items() if talker.listening}
 
     def leave(self, id: str) -> None:
         """It is deregistered; it still listens."""

@@ -283,11 +283,11 @@ async def test_there_are_never_more_connections_than_allowed(three: Crowd) -> No
 async def test_a_dial_that_lasts_makes_room_for_another(three: Crowd) -> None:
     """It is given up when nothing else can be; so it is when its instance leaves."""
     hold = three.phone.hold[three.talkers["a"].port] = asyncio.Event()
-    async with three.peers(policy=PickFirst(), limit=1) as peers:
+    async with three.peers(policy=PickFirst(), limit=1, connect_timeout=600.0) as peers:
         assert await peers.call(ask("hello"), timeout=2.0) == "b hello"
         three.leave("b")
         await until(lambda: three.phone.open == 0)
-        waiting = asyncio.create_task(peers.call(ask("hello"), timeout=600.0))
+        waiting = asyncio.create_task(peers.call(ask("hello"), timeout=60.0))
         await until(lambda: three.phone.dialed == 3)
         three.leave("a")
         assert await waiting == "c hello"
