@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import pyarrow
 from pyarrow import flight
 
+from adsum.events.cord import Cord, NotConnected, is_never_sent
 from adsum.events.description import FLIGHT_ACTION, Endpoint, health_path
 from adsum.events.signals import Instance
 
-from .cord import Cord, NotConnected, is_never_sent
 from .dialing import IDENTITY, Blame
 
 __all__ = ["FlightConnection", "FlightDialer"]

@@ -9,11 +9,11 @@ import grpc
 from grpc import ChannelConnectivity, StatusCode, aio
 from grpc_health.v1 import health_pb2
 
+from adsum.events.cord import Cord, NotConnected, is_never_sent
 from adsum.events.description import GRPC_HEALTH, Endpoint, health_path
 from adsum.events.errors import AdsumError
 from adsum.events.signals import Instance
 
-from .cord import Cord, NotConnected, is_never_sent
 from .dialing import IDENTITY, Blame
 
 __all__ = ["GrpcDialer", "NotServing"]
@@ -53,7 +53,7 @@ class GrpcDialer:
         try:
             await _ready(channel, endpoint)
         except BaseException:
-            cord.end()
+            await cord.close()
             await channel.close()
             raise
         self._cords[channel] = cord

@@ -17,8 +17,8 @@ import pytest
 from pyarrow import flight as library
 
 from adsum.clients.peers import IDENTITY, Blame, Dialer, flight
-from adsum.clients.peers.cord import NotConnected
 from adsum.clients.peers.flight_dialer import FlightConnection
+from adsum.events.cord import NotConnected
 from adsum.events.description import FLIGHT_ACTION
 from adsum.events.signals import Instance
 from tests.cli.programs import free_port

@@ -2,9 +2,9 @@
 
 gRPC reconnects beneath its channels and tells afterwards, if at all. By then a call may have gone to whoever listens at
 that address now. So the library is not given the address: it is given a socket in a folder of its own, at which it can
-connect a single time, and what goes through is carried over the one TCP connection that was made when the peer was
-dialed. When that ends, there is nothing left to connect to. It also tells at once what a library hides for a while or
-words differently: that a connection is refused, and that it broke.
+connect a single time, and what goes through is carried over the one TCP connection that was made before. When that
+ends, there is nothing left to connect to. It also tells at once what a library hides for a while or words differently:
+that a connection is refused, and that it broke.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import socket
 import ssl
 import tempfile
 from pathlib import Path
+from typing import cast
 
-from adsum.events.description import Endpoint
-from adsum.events.errors import AdsumError
+from .description import Endpoint
+from .errors import AdsumError
 
 __all__ = ["Cord", "NotConnected", "is_never_sent"]
 
@@ -54,9 +55,8 @@ class _End(asyncio.Protocol):
         self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(_HELD_UP)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self.transport.set_write_buffer_limits(_HELD_UP)
 
     def data_received(self, data: bytes) -> None:
         other = self.other.transport if self.other is not None else None
@@ -103,20 +103,25 @@ class Cord:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.path = ""
+        self._loop = asyncio.get_running_loop()
         self._far, self._near = _End(self), _End(self)
-        self._handing: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
+        self._joining: asyncio.Task[None] | None = None
         self._ended = False
 
     @classmethod
     async def tie(cls, endpoint: Endpoint, tls: ssl.SSLContext | None = None) -> Cord:
-        """Connect. `tls`: speak it from here on, so that the library does not have to. Raises NotConnected."""
-        cord, loop = cls(endpoint), asyncio.get_running_loop()
+        """Connect. `tls`: speak it from here on, so that the library does not have to.
+
+        Raises NotConnected; OSError where this machine has no folder or no socket left for the library.
+        """
+        cord = cls(endpoint)
         try:
-            await loop.create_connection(lambda: cord._far, endpoint.host, endpoint.port, ssl=tls)
+            await cord._loop.create_connection(lambda: cord._far, endpoint.host, endpoint.port, ssl=tls)
         except (OSError, ValueError, OverflowError) as error:  # the last two: a host or a port that is none
             raise NotConnected(endpoint, error) from error
         try:
-            cord._await_library()
+            cord._listen()
         except BaseException:
             cord.end()
             raise
@@ -130,44 +135,60 @@ class Cord:
     def end(self, ended: _End | None = None) -> None:
         """Hang up both ends, or the other one if one has `ended`."""
         self._ended = True
-        self._untie()
-        if self._handing is not None:
-            self._handing.cancel()
+        self._listen_no_more()
         if self._far.transport is not None:
             self._far.transport.abort()
-        if self._near.transport is not None:
-            if ended is self._far:
-                self._near.transport.close()  # what the peer said before it ended is still delivered
-            else:
-                self._near.transport.abort()
+        near = self._near.transport
+        if near is not None and ended is not self._far:
+            near.abort()
+        elif near is not None and self._far.other is not None:  # else it joins just now, and is told then
+            near.close()  # which delivers what the peer said before it ended
 
     async def close(self) -> None:
         """Hang up, and wait until both sockets are closed."""
         self.end()
+        if self._joining is not None:
+            await asyncio.wait({self._joining})
         for end in (self._far, self._near):
             if end.transport is not None:
                 await end.lost.wait()
 
-    def _await_library(self) -> None:
+    def _listen(self) -> None:
         if self._ended:
             raise NotConnected(self.endpoint, "it was closed at once")
         self.path = str(Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"), "socket"))
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.setblocking(False)
-        listener.bind(self.path)
-        listener.listen(1)
-        self._handing = asyncio.create_task(self._hand_over(listener), name=f"cord to {self.endpoint.address}")
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        self._listener.bind(self.path)
+        self._listener.listen(1)
+        self._loop.add_reader(self._listener, self._take)
 
-    async def _hand_over(self, listener: socket.socket) -> None:
+    def _take(self) -> None:
         """Take the one connection, and no other."""
-        loop = asyncio.get_running_loop()
-        with listener:
-            taken, _ = await loop.sock_accept(listener)
-        self._untie()
-        await loop.connect_accepted_socket(lambda: self._near, taken)
+        assert self._listener is not None
+        try:
+            taken, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        self._listen_no_more()
+        taken.setblocking(False)
+        self._joining = self._loop.create_task(self._join(taken), name=f"cord to {self.endpoint.address}")
+
+    async def _join(self, taken: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: self._near, taken)
+        except OSError:
+            self.end()
+            return
         self._near.tie_to(self._far)
         self._far.tie_to(self._near)
+        if self._ended:
+            self.end(self._far)
 
-    def _untie(self) -> None:
+    def _listen_no_more(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self._loop.remove_reader(listener)
+            listener.close()
         if self.path:
             shutil.rmtree(Path(self.path).parent, ignore_errors=True)
