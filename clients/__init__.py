@@ -1,6 +1,7 @@
 """Who speaks, who listens, who chooses and asks: registration, directory, history, and the command `adsum`."""
 
 from adsum.events.broker import BrokerSettings
+from adsum.events.config import Config, load_config
 from adsum.events.description import Description, Endpoint
 from adsum.events.errors import (
     AdsumError,
@@ -68,6 +69,7 @@ __all__ = [
     "Call",
     "Change",
     "Changes",
+    "Config",
     "ConsistentHash",
     "Departed",
     "Description",
@@ -126,4 +128,5 @@ __all__ = [
     "bootstrap",
     "connect",
     "http",
+    "load_config",
 ]

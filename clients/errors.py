@@ -135,7 +135,8 @@ class Expired(LifeEnded):
 class Unconfirmed(Unacknowledged):
     """A lease was asked for, and the broker did not say in time whether it is there.
 
-    `lease` is that lease: renewing it asks again, for the same life; deregistering it gives it up.
+    `lease` is that lease: renewing it asks again, for the same life; deregistering it gives it up. Should it still be
+    on its way then, it expires by itself.
     """
 
     def __init__(self, lease: Lease, reason: str) -> None:

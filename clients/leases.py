@@ -32,7 +32,7 @@ from adsum.events.log import Outrun, Word, last_word, say
 from adsum.events.names import Key, check_label, check_text
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Heartbeat
-from adsum.events.streams import BEATS
+from adsum.events.streams import BEATS, EVENTS
 
 from .directory import Directory
 from .errors import Expired, Unconfirmed
@@ -53,6 +53,7 @@ class Lease:
         self.key, self.description, self.term = key, description, new_id()
         self._life = Life()
         self._counter = 0
+        self._last: Word | None = None  # the last word that was looked at and left it alive
         self._over: Expired | None = None
 
     @property
@@ -169,8 +170,9 @@ class Leases:
                         trouble = error
                     await asyncio.sleep(next(delays))
         except TimeoutError:
-            if isinstance(trouble, BrokerRefused):
-                raise trouble from None
+            refused = self._refusal(lease) or trouble
+            if isinstance(refused, BrokerRefused):
+                raise refused from None
             raise Unconfirmed(lease, str(trouble or f"no answer within {self._timeout:g} s")) from None
 
     async def _renew(self, lease: Lease) -> None:
@@ -218,12 +220,16 @@ class Leases:
 
     async def _act(self, lease: Lease, word: Word | None) -> int:
         """Learn what the last word means for the lease; its sequence. Raises Expired."""
-        lease._life = lease._life.looked(word)
+        lease._life, last = lease._life.looked(word), word
+        if word is not None and word == lease._last:
+            return word.sequence
         word, decision = await understand(self._broker, lease.key, lease._life, word)
         match decision:
             case Continue(after=after):
                 if not lease._life.current:
                     lease._life = lease._life.begun_at(lease.term, after)
+                if last is not None and last.sequence == after:
+                    lease._last = last
                 return after
             case Register(after=after) if not lease._life.current and not _speaks_of(lease, word):
                 return after
@@ -237,9 +243,15 @@ class Leases:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            raise BrokerUnavailable(f"{lease.key}: no answer within {seconds:g} s") from None
+            raise self._refusal(lease) or BrokerUnavailable(f"{lease.key}: no answer within {seconds:g} s") from None
         except ReaderLost as error:
             raise BrokerUnavailable(f"{lease.key}: {error}") from None
+
+    def _refusal(self, lease: Lease) -> BrokerRefused | None:
+        """What the broker refused meanwhile: it tells of that aside, and else it looks as if it did not answer."""
+        asked = subjects.event(lease.key), subjects.beat(lease.key, lease.term), f"$JS.API.STREAM.MSG.GET.{EVENTS}"
+        refusals = filter(None, map(self._broker.refusal, asked))
+        return next((BrokerRefused(f"{lease.key}: {refusal}") for refusal in refusals), None)
 
 
 def _speaks_of(lease: Lease, word: Word | None) -> bool:

@@ -12,8 +12,7 @@ import contextlib
 import signal
 import sys
 
-from adsum.clients import Member, bootstrap
-from adsum.events.config import Config, load_config
+from adsum.clients import Config, Member, bootstrap, load_config
 
 
 async def tell(me: Member) -> None:

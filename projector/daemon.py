@@ -23,7 +23,7 @@ import msgspec
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.epochs import announced_epochs
-from adsum.events.errors import AdsumError, BrokerUnavailable, StreamMissing
+from adsum.events.errors import AdsumError, BrokerUnavailable, InvalidValue, StreamMissing
 from adsum.events.outage import Outage
 from adsum.events.settings import BrokerSettings
 from adsum.events.signals import Tick
@@ -41,7 +41,7 @@ from .leading import Term
 from .projection import Projection
 from .sqlite import SQLiteCatalog
 
-__all__ = ["Daemon", "Options", "Ready", "serve"]
+__all__ = ["Daemon", "Options", "Ready", "check_replicas", "serve"]
 
 CONNECT_LIMIT = 10.0
 UNFIT_AFTER = 10.0
@@ -71,6 +71,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     new_epoch: bool = False
     probes: bool = True
     broker_only: bool = False
+
+
+def check_replicas(field: str, replicas: int, nats: BrokerSettings | None) -> int:
+    """Give `replicas` back if each stream can have so many copies there, else raise InvalidValue."""
+    if replicas not in (1, 3, 5):
+        raise InvalidValue(field, replicas, "must be 1, 3 or 5")
+    if nats is None and replicas != 1:
+        raise InvalidValue(field, replicas, "the embedded broker is one server: must be 1")
+    return replicas
 
 
 class Ready(NamedTuple):

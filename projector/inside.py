@@ -13,7 +13,7 @@ from adsum.events.config import Config, load_config
 from adsum.events.description import split_address
 from adsum.events.settings import BrokerSettings
 
-from .daemon import Options, Ready, serve
+from .daemon import Options, Ready, check_replicas, serve
 from .errors import first_error
 
 __all__ = ["adsumd"]
@@ -21,20 +21,32 @@ __all__ = ["adsumd"]
 
 @asynccontextmanager
 async def adsumd(
-    config: str | Path | Config | None = None, *, data: str | Path = ".adsum", listen: str = "127.0.0.1:4222"
+    config: str | Path | Config | None = None,
+    *,
+    data: str | Path = ".adsum",
+    listen: str = "127.0.0.1:4222",
+    replicas: int = 1,
 ) -> AsyncIterator[Config]:
     """An adsumd for as long as the block runs; the block begins once it follows the log.
 
         async with adsumd("adsum.toml") as config, bootstrap(config, "querier", address=…) as me: …
 
     Gives the configuration with which others join it. Where that names no broker one is embedded, which listens at
-    `listen` (port 0: a free one) for this process and for others, and keeps everything in `data`. Its blocks end
-    inside out: whoever joined says goodbye before it ends. Should it have to end by itself, the block is cancelled.
+    `listen` (port 0: a free one) for this process and for others, and keeps everything in `data`. `replicas`: copies of
+    each stream, where the broker is a cluster. Should it have to end by itself, the block is cancelled.
     Raises Refusal and AdsumError as the program `adsumd` does, InvalidValue.
     """
     config = load_config(config) if isinstance(config, str | Path) else config or Config()
     host, port = split_address("listen", listen)
-    options = Options(data=Path(data), host=host, port=port, nats=config.nats, dsn=config.dsn, probes=config.probes)
+    options = Options(
+        data=Path(data),
+        host=host,
+        port=port,
+        nats=config.nats,
+        replicas=check_replicas("replicas", replicas, config.nats),
+        dsn=config.dsn,
+        probes=config.probes,
+    )
     started: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
     own: Exception | None = None
 

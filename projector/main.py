@@ -18,7 +18,7 @@ from adsum.events.config import Config, load_config
 from adsum.events.errors import AdsumError, InvalidValue, StreamMissing
 from adsum.events.settings import BrokerSettings, check_servers
 
-from .daemon import Options, Ready, serve
+from .daemon import Options, Ready, check_replicas, serve
 from .databases import open_catalog
 from .errors import first_error
 
@@ -110,10 +110,6 @@ def _options(given: argparse.Namespace) -> Options:
     nats = _nats(given.nats, config)
     if nats is not None and given.listen is not None:
         raise InvalidValue("--listen", given.listen, "is for the embedded broker, not together with --nats")
-    if given.replicas not in (1, 3, 5):
-        raise InvalidValue("--replicas", given.replicas, "must be 1, 3 or 5")
-    if nats is None and given.replicas != 1:
-        raise InvalidValue("--replicas", given.replicas, "the embedded broker is one server: must be 1")
     if nats is not None and given.broker_only:
         raise InvalidValue("--broker-only", nats.shown, "is for the embedded broker, not together with --nats")
     dsn = given.catalog or config.dsn
@@ -125,7 +121,7 @@ def _options(given: argparse.Namespace) -> Options:
         host=host,
         port=port,
         nats=nats,
-        replicas=given.replicas,
+        replicas=check_replicas("--replicas", given.replicas, nats),
         dsn=dsn,
         new_epoch=given.new_epoch,
         probes=config.probes,

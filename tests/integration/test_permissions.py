@@ -113,6 +113,22 @@ async def test_each_may_do_its_own_work_and_is_refused_nothing_of_it(guarded: Gu
     assert guarded.violations == []
 
 
+async def test_a_lease_needs_no_other_rights_than_a_registration(guarded: Guarded) -> None:
+    """And one that may not be said is refused, which is no outage."""
+    async with connect(guarded.settings("orders")) as registry:
+        leases = registry.leases()
+        lease = await leases.register("orders", "127.0.0.1:8080", id="o-1")
+        await leases.renew(lease)
+        await leases.deregister(lease)
+        assert await anext(leases.watch("orders")) == ()
+        assert guarded.violations == []
+        with pytest.raises(BrokerRefused, match=r"adsum.v1.default.event.billing.b-1.*"):
+            await registry.leases(timeout=1.0).register("billing", "127.0.0.1:8080", id="b-1")
+    async with connect(guarded.settings("watcher")) as registry:
+        with pytest.raises(BrokerRefused, match=r"adsum.v1.default.event.orders.o-1.*"):
+            await registry.leases(timeout=1.0).register("orders", "127.0.0.1:8080", id="o-1")
+
+
 async def _reports(watcher: Adsum) -> int:
     """How many reports the leader has counted."""
     done = await watcher("status", "--json")

@@ -261,6 +261,9 @@ async def test_what_keeps_it_from_starting_comes_out(tmp_path: Path) -> None:
         with pytest.raises(InvalidValue, match="listen"):
             async with adsumd_inside(data=tmp_path / "c", listen="4222"):
                 pass
+        with pytest.raises(InvalidValue, match="the embedded broker is one server"):
+            async with adsumd_inside(data=tmp_path / "c", replicas=3):
+                pass
         with pytest.raises(ExceptionGroup, match="two of its own"):
             await fail_inside(config, tmp_path / "d")
 
