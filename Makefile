@@ -49,7 +49,7 @@ weekly: $(VENV)/dev.stamp  ## the tests that take minutes, and a soak of half an
 	@$(BIN)/python -m pytest -n $(WORKERS) -m long
 	@$(BIN)/python -m tests.soak --minutes 30 $(ARGS)
 
-bench: $(VENV)/bench.stamp  ## adsum and its peers side by side, in minutes; some of it: make bench ARGS='burst --rounds 5'
+bench: $(VENV)/bench.stamp  ## adsum and its peers side by side, in half an hour; some of it: make bench ARGS='burst --rounds 5'
 	@$(BIN)/python -m benchmarks fetch >/dev/null || echo "peers that come from Debian will be absent" >&2
 	@$(BIN)/python -m benchmarks compare $(ARGS)
 

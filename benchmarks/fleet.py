@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Sequence
 
 from adsum.events import subjects
@@ -49,12 +50,15 @@ class Fleet:
             self.beat_at.append(0.0)
 
     async def register(self, numbers: Sequence[int] | None = None) -> float:
-        """Register all or these, so many together as are acknowledged; the seconds it took."""
+        """Register all or these, at most TOGETHER of them unacknowledged; the seconds it took."""
         began = time.perf_counter()
         numbers = range(len(self.keys)) if numbers is None else numbers
-        for first in range(0, len(numbers), TOGETHER):
-            acknowledged = [await self._say(n) for n in numbers[first : first + TOGETHER]]
-            await asyncio.gather(*acknowledged)
+        acknowledged: deque[asyncio.Future[int]] = deque()
+        for n in numbers:
+            acknowledged.append(await self._say(n))
+            if len(acknowledged) > TOGETHER:
+                await acknowledged.popleft()
+        await asyncio.gather(*acknowledged)
         return time.perf_counter() - began
 
     def registered(self, n: int, version: str = "2.14.3") -> Registered:

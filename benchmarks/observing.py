@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from adsum.events.signals import Instance
 
@@ -25,39 +25,34 @@ def spent() -> float:
 class Seen:
     """What a cache saw: `came` and `went`, by id, at the first time each (monotonic seconds)."""
 
-    def __init__(self) -> None:
+    def __init__(self, came: int, went: int) -> None:
         self.came: dict[str, float] = {}
         self.went: dict[str, float] = {}
+        self._expected = came, went
         self._loop = asyncio.get_running_loop()
-        self._changed = asyncio.Event()
+        self._all = asyncio.Event()
 
     def __call__(self, id: str, instance: Instance | None) -> None:
         """See `peers.client.Heard`."""
         (self.came if instance is not None else self.went).setdefault(id, time.monotonic())
-        self._loop.call_soon_threadsafe(self._changed.set)
+        came, went = self._expected
+        if len(self.came) >= came and len(self.went) >= went and not self._all.is_set():
+            self._loop.call_soon_threadsafe(self._all.set)
 
-    async def until(self, came: int, went: int, timeout: float) -> None:
-        """Until so many came and went, at most so long; whether it is so the caller has to see."""
-        deadline = time.monotonic() + timeout
-        while len(self.came) < came or len(self.went) < went:
-            self._changed.clear()
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return
-            try:
-                await asyncio.wait_for(self._changed.wait(), min(left, 0.5))
-            except TimeoutError:
-                continue
+    async def all(self, timeout: float) -> None:
+        """Until as many came and went as are expected, at most so long; whether they did the caller has to see."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all.wait(), timeout)
 
 
 async def observe(pipe: Pipe, kind: str, address: str, came: int, went: int) -> None:
     """Say when the cache is complete; upon a time limit, tell what it saw until then, and its CPU seconds."""
     async with client_of(kind, address) as one:
-        seen = Seen()
+        seen = Seen(came, went)
         async with one.watch(seen):
             used = spent()
             pipe.tell()
-            await seen.until(came, went, await pipe.hear())
+            await seen.all(await pipe.hear())
             pipe.tell((seen.came, seen.went, spent() - used))
             await pipe.hear()
 

@@ -92,4 +92,5 @@ SCENARIO = Scenario(
         "zookeeper-raw": "a session a cache that watches the one node, without kazoo, whose threads take seconds",
         "redis-notify": "every cache fetches the value itself",
     },
+    rounds={"tiny": 1, "quick": 2, "full": 3},
 )
