@@ -2,7 +2,7 @@
 
 from adsum.events.broker import BrokerSettings
 from adsum.events.config import Config, load_config
-from adsum.events.description import Description, Endpoint
+from adsum.events.description import FLIGHT_ACTION, GRPC_HEALTH, Description, Endpoint
 from adsum.events.errors import (
     AdsumError,
     BeforeLog,
@@ -53,12 +53,14 @@ from .errors import (
 )
 from .history import History
 from .leases import Lease, Leases
-from .peers import IDENTITY, Blame, Dialer, Identified, Peer, Peers, http
+from .peers import IDENTITY, Blame, Dialer, Identified, Peer, Peers, add_health, flight, grpc, http
 from .registration import Registration
 from .registry import Registry, connect
 from .watching import Watch
 
 __all__ = [
+    "FLIGHT_ACTION",
+    "GRPC_HEALTH",
     "IDENTITY",
     "AdsumError",
     "BeforeLog",
@@ -125,8 +127,11 @@ __all__ = [
     "Watch",
     "WeightedRoundRobin",
     "ZonePreferring",
+    "add_health",
     "bootstrap",
     "connect",
+    "flight",
+    "grpc",
     "http",
     "load_config",
 ]

@@ -42,6 +42,10 @@ class Callee:
         assert self._running is not None
         await self._running.prints(text)
 
+    def printed(self, text: str) -> int:
+        """How many such lines it printed since it was started."""
+        return self._running.out.count(text) if self._running is not None else 0
+
     async def kill(self) -> None:
         """End it with -9."""
         if self._running is not None:
