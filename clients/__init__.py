@@ -56,6 +56,7 @@ from .leases import Lease, Leases
 from .peers import IDENTITY, Blame, Dialer, Identified, Peer, Peers, add_health, flight, grpc, http
 from .registration import Registration
 from .registry import Registry, connect
+from .serving import serving
 from .watching import Watch
 
 __all__ = [
@@ -134,4 +135,5 @@ __all__ = [
     "grpc",
     "http",
     "load_config",
+    "serving",
 ]

@@ -16,7 +16,7 @@ from adsum.events.roles import role_of
 from adsum.events.signals import Instance
 
 from .directory import Directory
-from .registration import TOLD_LIMIT, Registration
+from .registration import SETTLE, TOLD_LIMIT, Registration
 from .registry import DEFAULT_WAIT, Registry, connect
 
 __all__ = ["Member", "bootstrap"]
@@ -116,9 +116,9 @@ class Member:
             self._found[capability] = found
         return found
 
-    async def drain(self, reason: str = "", *, told: float = TOLD_LIMIT) -> bool:
+    async def drain(self, reason: str = "", *, told: float = TOLD_LIMIT, settle: float = SETTLE) -> bool:
         """Take no new calls: nobody who follows the registry picks this instance any more. See `Registration.drain`."""
-        return await self.registration.drain(reason, told=told)
+        return await self.registration.drain(reason, told=told, settle=settle)
 
     async def __aenter__(self) -> Member:
         if self._parts is not None:

@@ -35,6 +35,7 @@ RegistrationState: TypeAlias = Literal["registering", "registered", "superseded"
 CLOSE_LIMIT = 6.0
 """Seconds that leaving the block may take at most."""
 TOLD_LIMIT = 2.0
+SETTLE = 1.0
 
 log = logging.getLogger("adsum.registration")
 
@@ -108,6 +109,11 @@ class Registration:
         """What the instance says of itself. A host that was not given is "localhost" until the broker has told this
         process's address, and follows it when the connection moves."""
         return self._reconciler.wanted.description
+
+    @property
+    def host(self) -> str:
+        """Where others reach its first endpoint, as far as is known by now."""
+        return (self._open_host and self._broker.local_host) or self.description.endpoints[0].host
 
     @property
     def standing(self) -> Standing:
@@ -187,15 +193,16 @@ class Registration:
         """Take calls (again)."""
         return await self.mode("serving", reason)
 
-    async def drain(self, reason: str = "", *, told: float = TOLD_LIMIT) -> bool:
-        """Take no new calls; then finish those in flight and leave the block.
+    async def drain(self, reason: str = "", *, told: float = TOLD_LIMIT, settle: float = SETTLE) -> bool:
+        """Take no new calls, before the process stops: then finish those in flight and leave the block.
 
-        Once it is in the log, waits at most `told` seconds more until the projector has told the directories, so
-        that callers that follow them stop before the process does.
+        Once it is in the log, waits at most `told` seconds more until the projector has told the directories, and then
+        `settle` seconds for those callers that hear it a little later, or had just picked this instance: they still
+        come. When this returns, the listener may be closed. `told=0` waits for neither.
         """
         said = await self.mode("draining", reason)
-        if said and told > 0:
-            await self._reconciler.notice.until(lambda: self._told_mode() == "draining", told)
+        if said and told > 0 and await self._reconciler.notice.until(lambda: self._told_mode() == "draining", told):
+            await asyncio.sleep(settle)
         return said
 
     def goodbye(self, reason: str) -> None:

@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 
 from adsum.clients.errors import LifeEnded
+from adsum.clients.port import LOCAL, opened
 from adsum.clients.registration import Registration
 from adsum.clients.registry import Registry
 from adsum.events.description import Description
 from adsum.events.errors import AdsumError
 
 from .output import note
-from .port import opened
 from .shown import address
 
-__all__ = ["LOCAL", "Plan", "Presence"]
+__all__ = ["Plan", "Presence"]
 
-LOCAL = ("127.0.0.1", "::1")
 PATIENCE = 5.0
 """Seconds without an open port after which that is said, once."""
 WAIT = 3.0
@@ -66,7 +65,7 @@ class Presence:
         if self._me is None or self._me.state != "registered" or self._me.standing.mode != "serving":
             return False
         try:
-            return await self._me.drain("stopping")
+            return await self._me.drain("stopping", settle=0)
         except LifeEnded:
             return False
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from adsum.clients.port import LOCAL, accepts, is_here, stays_open
 from adsum.clients.registry import Registry, connect
 from adsum.events.description import Endpoint
 
@@ -17,8 +18,7 @@ from .child import Child
 from .interrupts import ENDING, PASSED_ON, Interrupt, Interrupts
 from .options import Where
 from .output import note
-from .port import accepts, is_here, stays_open
-from .presence import LOCAL, Plan, Presence
+from .presence import Plan, Presence
 from .session import Failed
 
 __all__ = ["keep", "wrap"]

@@ -30,9 +30,10 @@ def http(
     """For `Registry.peers(…, dial=http())`: `peer.connection` is an `httpx.AsyncClient` whose base URL is the peer's.
 
     https where the endpoint's protocol is "https", else http; in HTTP/1.1, and through no proxy. `headers`: sent with
-    every request. `tls`: whom to trust, and as whom; httpx's own context unless given. `limits`: of each peer.
-    `connect`: seconds in which one more connection to a peer must stand. `options`: more arguments of
-    `httpx.AsyncClient`, such as `auth`.
+    every request. `tls`: whom to trust, and as whom; httpx's own context unless given. `limits`: of each peer; unless
+    they say otherwise, a connection that was idle for 1.5 s is not used again (`keepalive_expiry`: to be shorter than
+    the servers keep theirs). `connect`: seconds in which one more connection to a peer must stand. `options`: more
+    arguments of `httpx.AsyncClient`, such as `auth`.
 
     A peer is UNREACHABLE when it cannot be connected to, BROKEN when the connection breaks or no answer comes, and
     DECLINED is only that all connections of `limits` are in use. An answer is an answer, whatever its status; so is

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import ssl
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +20,12 @@ from .dialing import IDENTITY, Blame
 
 __all__ = ["HttpxDialer"]
 
+LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=1.5)
+"""A request that meets a server which is just closing the connection is lost, and nobody can tell whether it was done.
+So a connection is given up before any server would: the most hurried are gunicorn after 2 s, uvicorn and Node after 5.
+"""
+SOON = 1.0
+"""Seconds in which the first request over a connection comes in any case."""
 LONGEST_ANSWER = 65536
 """Bytes of an answer to the question who is there."""
 UNREACHABLE = (httpx.ConnectError, httpx.ConnectTimeout, httpcore.ConnectError, httpcore.ConnectTimeout)
@@ -99,15 +107,21 @@ class _Stream(httpcore.AsyncNetworkStream):
 class _Network(httpcore.AsyncNetworkBackend):
     """Makes the connections of one peer. `asking`: set once it was asked. The first one is made by `prepare`."""
 
-    def __init__(self, connect: float) -> None:
+    def __init__(self, connect: float, expiry: float | None) -> None:
         self.connect = connect
         self.asking: _Asking | None = None
+        self._expiry = math.inf if expiry is None else max(expiry, SOON)
         self._network = httpcore.AnyIOBackend()
-        self._prepared: dict[tuple[str, int], httpcore.AsyncNetworkStream] = {}
+        self._prepared: dict[tuple[str, int], tuple[httpcore.AsyncNetworkStream, float]] = {}
+
+    @property
+    def prepared(self) -> bool:
+        """Whether there is a connection that was not used yet, and is not too old for it."""
+        return any(made_at + self._expiry > time.monotonic() for _, made_at in self._prepared.values())
 
     async def prepare(self, host: str, port: int) -> None:
         """Connect, for the first request that comes."""
-        self._prepared[host, port] = await self._network.connect_tcp(host, port)
+        self._prepared[host, port] = await self._network.connect_tcp(host, port), time.monotonic()
 
     async def connect_tcp(
         self,
@@ -117,8 +131,9 @@ class _Network(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        made = self._prepared.pop((host, port), None)
-        if made is not None and made.get_extra_info("is_readable"):  # the peer has closed it meanwhile
+        fresh = self.prepared
+        made, _ = self._prepared.pop((host, port), (None, 0.0))
+        if made is not None and (not fresh or made.get_extra_info("is_readable")):  # closed by the peer, or soon
             await made.aclose()
             made = None
         if made is None:
@@ -131,7 +146,8 @@ class _Network(httpcore.AsyncNetworkBackend):
     async def aclose(self) -> None:
         """Hang up what nobody used."""
         while self._prepared:
-            await self._prepared.popitem()[1].aclose()
+            made, _ = self._prepared.popitem()[1]
+            await made.aclose()
 
 
 class _Transport(httpx.AsyncHTTPTransport):
@@ -151,7 +167,7 @@ class _Transport(httpx.AsyncHTTPTransport):
     @property
     def stands(self) -> bool:
         """Whether a request need not begin with a connection of which nobody knows whether it comes about."""
-        return bool(self.network._prepared) or any(
+        return self.network.prepared or any(
             not (one.is_closed() or one.has_expired()) for one in self._pool.connections
         )
 
@@ -179,13 +195,13 @@ class HttpxDialer:
         options: Mapping[str, Any] | None,
     ) -> None:
         self._tls = tls or httpx.create_ssl_context()
-        self._limits = limits or httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60.0)
+        self._limits = limits or LIMITS
         self._connect = connect
         self._options = {"headers": headers, "timeout": httpx.Timeout(None, connect=connect), **(options or {})}
 
     async def dial(self, instance: Instance, endpoint: Endpoint) -> httpx.AsyncClient:
         """See Dialer."""
-        network = _Network(self._connect)
+        network = _Network(self._connect, self._limits.keepalive_expiry)
         await network.prepare(endpoint.host, endpoint.port)
         transport = _Transport(network, self._tls, self._limits)
         return httpx.AsyncClient(transport=transport, base_url=_url(endpoint), **self._options)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from adsum.clients.cli.port import is_here
+from adsum.clients.port import is_here
 from tests.waiting import until
 
 from .programs import SCRIPTS, Adsum, Running, alive, children, environment, free_port, listener, start, types

@@ -1,6 +1,6 @@
 """A small HTTP server as a program, deployed as a registered service should be.
 
-shop.py URL SERVICE: it listens at a free port, registers, serves. SIGTERM: it drains, goes on serving for LINGER so
+shop.py URL SERVICE: it listens at a free port, registers, serves. SIGTERM: it drains, goes on serving meanwhile so
 that callers who have not heard of it yet are still answered, finishes what is in flight, says goodbye, exits.
 """
 
@@ -12,8 +12,6 @@ import sys
 
 from adsum.clients import connect
 
-LINGER = 1.0
-"""Seconds for which it still takes calls after the projector told everybody that it drains."""
 WORK = 0.1
 """Seconds that a call takes."""
 
@@ -52,7 +50,6 @@ async def main(url: str, service: str) -> None:
         print(me.id, flush=True)
         await stopped.wait()
         await me.drain("a new version")
-        await asyncio.sleep(LINGER)  # callers may have chosen it a moment before they heard
         server.close()
         await asyncio.gather(*shop.in_flight)
 

@@ -6,8 +6,10 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable
 
-__all__ = ["accepts", "is_here", "opened", "stays_open"]
+__all__ = ["LOCAL", "accepts", "is_here", "opened", "stays_open"]
 
+LOCAL = ("127.0.0.1", "::1")
+"""Where a server of this machine may listen, if nowhere else."""
 CONNECT_LIMIT = 1.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.25
 
