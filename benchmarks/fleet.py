@@ -14,13 +14,14 @@ from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Registered
 from adsum.events.names import Key
 from adsum.events.signals import Heartbeat
-from adsum.events.streams import EVENTS
+from adsum.events.streams import BEATS, EVENTS
 
 from .making import SERVICE, described, key_of
 
 __all__ = ["Fleet"]
 
 TOGETHER = 500
+BEATS_TOGETHER = 2000
 SLICES = 50
 """A second of heartbeats goes out in so many bursts."""
 
@@ -87,12 +88,18 @@ class Fleet:
         return late
 
     async def beat_once(self, numbers: Sequence[int]) -> None:
-        """One heartbeat of each of these; returns once the broker has taken them."""
+        """One heartbeat of each of these; returns once the broker has stored them.
+
+        Heartbeats are not acknowledged, and a broker whose queue is full drops them. So whoever sends as fast as it
+        can has one of every BEATS_TOGETHER acknowledged: the broker stores them in their order.
+        """
         self.counter += 1
         data = encode(Heartbeat(self.counter))
-        for n in numbers:
-            await self._broker.publish(subjects.beat(self.keys[n], self.terms[n]), data)
-        await self._broker.flush()
+        for first in range(0, len(numbers), BEATS_TOGETHER):
+            *others, last = numbers[first : first + BEATS_TOGETHER]
+            for n in others:
+                await self._broker.publish(subjects.beat(self.keys[n], self.terms[n]), data)
+            await (await self._broker.store_later(BEATS, subjects.beat(self.keys[last], self.terms[last]), data, {}))
 
     async def _say(self, n: int) -> asyncio.Future[int]:
         headers = {"Nats-Msg-Id": self.terms[n], "Nats-Expected-Last-Subject-Sequence": "0"}

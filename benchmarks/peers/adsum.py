@@ -111,7 +111,7 @@ class Client(client.Client):
         self.fleet.grow(max(numbers) + 1)
 
     async def heartbeat(self, numbers: Sequence[int]) -> None:
-        """Published; the broker has taken them, and the projector has yet to read them."""
+        """Stored by the broker; the projector has yet to read them."""
         await self.fleet.beat_once(numbers)
 
     async def change(self, number: int, version: str) -> None:
