@@ -182,6 +182,8 @@ class Peers(Generic[C]):
         if late:
             waited = reaching.seconds + self._bounds.grace
             told, blame = TimeoutError(f"{reached.line} did not answer within {waited:g} s"), Blame.BROKEN
+        if told is not error:
+            told.__cause__ = error
         if blame is Blame.ANSWERED:
             self._answered(reached)
             return told, blame

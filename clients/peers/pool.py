@@ -7,6 +7,7 @@ is cancelled leaves nothing half done.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Generic, TypeVar, cast
 
@@ -15,7 +16,7 @@ from adsum.clients.cache import Change
 from adsum.clients.choosing import Picked
 from adsum.clients.choosing.outliers import Calls
 from adsum.clients.errors import NotItself
-from adsum.clients.notice import Notice, woken
+from adsum.clients.notice import Notice
 
 from .dialing import Dialer
 
@@ -64,8 +65,8 @@ class Line(Generic[C]):
 
 class Pool(Generic[C]):
     """`connect_timeout`: seconds of a dial, verifying included. `idle`: seconds without a call until it is closed.
-    `limit`: connections at most, those being dialed or closed included. `linger`: seconds that calls which are under
-    way may go on over a connection that is to be closed."""
+    `limit`: connections at most, those being dialed or closed included. `linger`: seconds that calls may still go on
+    over a connection to an instance that left."""
 
     def __init__(
         self,
@@ -145,15 +146,15 @@ class Pool(Generic[C]):
 
     # ---- what becomes of lines
 
-    def retire(self, line: Line[C]) -> None:
-        """Nobody new gets it, and it is closed once the calls that are under way have ended."""
+    def retire(self, line: Line[C], linger: float | None = None) -> None:
+        """Nobody new gets it, and it is closed once the calls over it have ended; at the latest after `linger`."""
         if line in self._closing or self._lines.get(line.calls) is not line:
             return
         del self._lines[line.calls]
         if not line.users:
             line.free.set()
         self._closing[line] = None
-        self._closing[line] = start(self._tasks, self._close(line), f"closing {line}")
+        self._closing[line] = start(self._tasks, self._close(line, linger), f"closing {line}")
 
     def changed(self, change: Change) -> None:
         """Retire the lines to whom is gone, and dial it no more."""
@@ -162,7 +163,7 @@ class Pool(Generic[C]):
             if stays is None or stays.term != line.instance.term or line.endpoint not in stays.endpoints:
                 if not line.ready:
                     line.dialing.cancel()
-                self.retire(line)
+                self.retire(line, self._linger)
 
     async def sweep(self) -> None:
         """Retire who was idle for too long; for ever."""
@@ -213,11 +214,12 @@ class Pool(Generic[C]):
         if answered is not None and answered != str(line.instance.key):
             raise NotItself(line.instance.key, line.endpoint.address, answered)
 
-    async def _close(self, line: Line[C]) -> None:
+    async def _close(self, line: Line[C], linger: float | None) -> None:
         try:
             await asyncio.wait({line.dialing})
             if line.connected:
-                await woken(line.free, self._linger)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(line.free.wait(), linger)
                 async with asyncio.timeout(CLOSE_LIMIT):
                     await self._dial.close(line.connection)
         except Exception as error:  # noqa: BLE001  # it is of no more use, whatever it says

@@ -15,7 +15,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from adsum.clients import NotItself, Peer, Peers, PickFirst, Registry, Unreachable, connect, http
+from adsum.clients import (
+    InvalidValue,
+    NoneRegistered,
+    NotItself,
+    NotLoaded,
+    Peer,
+    Peers,
+    PickFirst,
+    Registry,
+    Unreachable,
+    connect,
+    http,
+)
 from tests.daemons import adsumd
 from tests.peers.certificates import certificate
 from tests.peers.web import Web, web
@@ -199,6 +211,38 @@ async def test_over_tls_the_same_connection_answers_and_is_called(registry: Regi
         await known(others, "a")
         with pytest.raises(Unreachable, match="certificate"):
             await others.call(get("/who"))
+
+
+async def test_peers_of_a_service_a_capability_or_a_directory(registry: Registry, two: list[Web]) -> None:
+    """Whichever is given, the same are called; what is not loaded, not there or makes no sense is said."""
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        early = await enter(registry.peers("orders", dial=http(), wait=0))
+        if early.directory.state == "loading":  # it has just begun: nothing was awaited since
+            with pytest.raises(NotLoaded):
+                await early.call(get("/who"))
+        assert await early.directory.loaded(10)
+        with pytest.raises(NoneRegistered):
+            await early.call(get("/who"))
+        await register(stack, registry, two, capabilities=["Payments"])
+        orders = await enter(registry.directory("orders", "refunds"))
+        of = [
+            await enter(registry.peers("orders", "refunds", dial=http())),
+            await enter(registry.peers(capability="Payments", dial=http())),
+            await enter(registry.peers(directory=orders, dial=http())),
+            await enter(registry.peers("orders", directory=orders, dial=http(), protocol="http", metadata=HEALTH)),
+        ]
+        for peers in of:
+            await known(peers, "a", "b")
+            assert {await peers.call(get("/who")) for _ in range(2)} == {"a 200", "b 200"}
+        with pytest.raises(NoneRegistered):
+            await (await enter(registry.peers("refunds", directory=orders, dial=http()))).call(get("/who"))
+        with pytest.raises(InvalidValue, match="name a service"):
+            registry.peers(dial=http())
+        with pytest.raises(InvalidValue, match="at most one of its services"):
+            registry.peers(directory=orders, capability="Payments", dial=http())
+        with pytest.raises(InvalidValue, match="limit"):
+            registry.peers("orders", dial=http(), limit=0)
 
 
 def test_without_httpx_the_clients_work_and_say_what_is_missing() -> None:
