@@ -6,6 +6,7 @@ All processes of a machine read one monotonic clock (`time.monotonic`), so what 
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import traceback
@@ -93,6 +94,7 @@ class _Failure(str):
 
 
 def _run(function: Callable[..., Coroutine[Any, Any, None]], connection: Connection, arguments: dict[str, Any]) -> None:
+    logging.disable()  # what goes wrong is told in the figures
     try:
         uvloop.run(function(Pipe(connection), **arguments))
     except (EOFError, KeyboardInterrupt):

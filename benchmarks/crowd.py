@@ -21,6 +21,8 @@ __all__ = ["changed", "crowds", "looked", "opened", "speak"]
 OPENING = 20
 """Caches that begin at the same time, in a process; ZooKeeper's queue of new connections holds fifty."""
 OPEN_LIMIT = 600.0
+PING = 30.0
+"""Seconds between two pings of a connection: at the default of two, thousands of them would keep one process busy."""
 CHANGED = 0
 """The number of the instance that changes."""
 
@@ -53,14 +55,15 @@ class Waiting:
 
 async def hold(pipe: Pipe, kind: str, address: str, count: int, shared: bool) -> None:
     """Hold so many caches, `shared`: all of one client. Answers (version, seconds), or None: (heard, CPU seconds)."""
+    options = {"ping": PING} if kind == "adsum" else {}
     async with AsyncExitStack() as stack:
         waiting = Waiting()
 
         async def one() -> None:
-            client = common or await stack.enter_async_context(client_of(kind, address))
+            client = common or await stack.enter_async_context(client_of(kind, address, **options))
             await stack.enter_async_context(client.watch(waiting))
 
-        common = await stack.enter_async_context(client_of(kind, address)) if shared else None
+        common = await stack.enter_async_context(client_of(kind, address, **options)) if shared else None
         await pipe.hear()
         await windowed((one() for _ in range(count)), OPENING)
         pipe.tell()

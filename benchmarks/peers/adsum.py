@@ -67,16 +67,18 @@ async def running(folder: Path, postgres: bool = False, sync: bool = True) -> As
 class Client(client.Client):
     """See `client.Client`. `blocks`: each instance is a `registry.register(...)`; `many`: through `register_many`."""
 
-    def __init__(self, address: str, group: str = making.SERVICE, blocks: bool = False, many: bool = False) -> None:
+    def __init__(
+        self, address: str, group: str = making.SERVICE, blocks: bool = False, many: bool = False, ping: float = 2.0
+    ) -> None:
         super().__init__(address, group)
-        self._blocks, self._many = blocks, many
+        self._blocks, self._many, self._ping = blocks, many, ping
         self._stack = AsyncExitStack()
 
     async def open(self) -> None:
         """Connect."""
         if self._many and not hasattr(Registry, "register_many"):
             raise client.Absent("no `register_many` in this version")
-        self.registry = await self._stack.enter_async_context(connect(self.address))
+        self.registry = await self._stack.enter_async_context(connect(self.address, ping=self._ping))
         await self.registry.broker.ready(30)
         self.fleet = Fleet(self.registry.broker, service=self.group)
 
