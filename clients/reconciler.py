@@ -218,7 +218,7 @@ class Reconciler:
         """Do what the last word means."""
         self._life = self._life.looked(word)
         try:
-            word, decision = await understand(self._broker, self.key, self._life, word)
+            word, decision = await understand(self._broker, self.key, self._life, word, self._known())
         except (BrokerUnavailable, BrokerRefused, ReaderLost):
             self._look_due = True
             raise
@@ -233,6 +233,12 @@ class Reconciler:
                 self._end(Superseded(self.key, self.term, by))
             case Withdraw(by=by, reason=reason):
                 self._end(Removed(self.key, self.term, by.name, reason))
+
+    def _known(self) -> tuple[int, ...]:
+        """Words that left the life alive: the last one that was looked at, and one that the projector folded so."""
+        told = self.told
+        alive = isinstance(told, Instance) and (told.epoch, told.term) == (self._epoch, self._life.current)
+        return (self._after, told.revision) if alive and told is not None else (self._after,)
 
     async def _in_another_log(self) -> bool:
         """Whether the word just read was said in another log than the one this life was begun in."""

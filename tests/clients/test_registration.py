@@ -337,17 +337,25 @@ async def test_a_stray_word_of_another_term_does_not_stop_it(registry: Registry,
     assert [type(event) for event in said] == [Registered, Updated, Updated, Deregistered]
 
 
-async def test_a_stray_word_hides_neither_the_end_of_a_life_nor_a_successor(registry: Registry, broker: Broker) -> None:
+@pytest.mark.parametrize("ours", [False, True])
+async def test_a_stray_word_hides_neither_the_end_of_a_life_nor_a_successor(
+    registry: Registry, broker: Broker, ours: bool
+) -> None:
+    """Of a life that nobody knows, or of ours that was over before."""
+
+    def late(term: str) -> Event:
+        return Lapsed(id=new_id(), term=term, by=REAPER, evidence=SILENCE) if ours else stray("another")
+
     async with registry.register("orders", port=80) as me:
         first = me.term
         await say_next(broker, me.key, expired(first))
-        await say_next(broker, me.key, stray("another"))
+        await say_next(broker, me.key, late(me.term))
         assert await me.update(weight=2)
         assert me.term != first
         term = new_id()
         rival = Registered(id=term, term=term, by=OPERATOR, instance=me.description)
         await say_next(broker, me.key, rival)
-        await say_next(broker, me.key, stray("another"))
+        await say_next(broker, me.key, late(me.term))
         with pytest.raises(Superseded):
             await me.update(weight=3)
 
