@@ -31,7 +31,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
         scheme = "grpc+tls" if "tls_certificates" in more else "grpc"
         super().__init__(f"{scheme}://127.0.0.1:{port}", **more)
         self.key, self.asked, self.put = key, list[str](), list[pyarrow.Table]()
-        self.ended = threading.Event()
+        self.ended, self.yielded = threading.Event(), 0
         self.stop_waiting = threading.Event()
 
     def _heard(self, what: str) -> None:
@@ -63,6 +63,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]
     def _batches(self, many: int, slow: bool, context: Any) -> Iterator[pyarrow.RecordBatch]:
         try:
             for number in range(many):
+                self.yielded += 1
                 yield pyarrow.record_batch([pyarrow.array([number] * 10, pyarrow.int64())], schema=SCHEMA)
                 if slow and (self.stop_waiting.wait(0.05) or context.is_cancelled()):
                     return

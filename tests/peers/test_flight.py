@@ -100,7 +100,7 @@ async def test_who_is_cancelled_ends_a_stream_at_the_server_too(batches: bool) -
                     await peer.do_get(ticket, timeout=60)
 
             reading = asyncio.ensure_future(read())
-            await until(lambda: server.asked)
+            await until(lambda: server.yielded > 5)
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
