@@ -50,7 +50,7 @@ class App:
         async with AsyncExitStack() as stack:
             if self.broker:
                 registry = await stack.enter_async_context(connect(self.broker))
-                me = registry.register(SERVICE, id=self.id, host="127.0.0.1", port=self.port)
+                me = registry.register(SERVICE, id=self.id, host="127.0.0.1", port=self.port, wait=1.0)
                 await stack.enter_async_context(serving(me, settle=self.settle))
             yield
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from adsum.events.broker import Broker, BrokerSettings
+from tests.cluster import cluster, jetstream_answers
 from tests.daemons import adsumd
-from tests.peers.deploying import Fleet, Server
+from tests.peers import deploying
+from tests.peers.deploying import Fleet
+from tests.servers import Server
+from tests.waiting import until
 
 SERVERS = 10
 
@@ -38,7 +43,7 @@ async def fleet(tmp_path: Path, stack: AsyncExitStack) -> Fleet:
     return await fleet_at(daemon.url, tmp_path, stack)
 
 
-def living(fleet: Fleet) -> list[Server]:
+def living(fleet: Fleet) -> list[deploying.Server]:
     """Those that run, the oldest first."""
     return [server for server in fleet.servers if server.running.process.returncode is None]
 
@@ -68,3 +73,63 @@ async def test_ten_servers_are_restarted_and_two_killed(fleet: Fleet) -> None:
     failed = await fleet.account(fleet.may_be_lost)
     assert {call.id for call in failed} >= {id for id in in_flight if id.endswith("once")}
     assert [server.id for server in fleet.servers if not server.calls("-")] == []
+
+
+async def test_wrapped_servers_are_restarted(fleet: Fleet) -> None:
+    """Those that know nothing of the registry, and are run by `adsum register`."""
+    fleet.wrapped = True
+    await asyncio.gather(*(fleet.open() for _ in range(3)))
+    await fleet.load(rate=6, count=2)
+    await restart(fleet, 2)
+    await replace(fleet, 1)
+    await fleet.more_calls(5)
+    assert await fleet.account() == []
+    assert [server.id for server in fleet.servers if not server.calls("-")] == []
+
+
+async def test_the_broker_is_away_in_the_middle(tmp_path: Path, stack: AsyncExitStack) -> None:
+    """Calls go on from the cache. Of one who is restarted meanwhile nobody can be told that it drains: only a call that
+    crosses with its end may be lost, and afterwards it is called again.
+    """
+    broker = await Server(tmp_path / "broker").start()
+    stack.push_async_callback(broker.stop)
+    await stack.enter_async_context(adsumd(tmp_path / "data", "--nats", broker.url))
+    fleet = await fleet_at(broker.url, tmp_path, stack)
+    await asyncio.gather(*(fleet.open() for _ in range(3)))
+    await fleet.load(rate=6, count=2)
+    await broker.kill()
+    await fleet.more_calls(10)
+    alone = fleet.servers[0]
+    await fleet.close(alone, told=False)
+    again = await fleet.launch(alone.id, alone.port)
+    await fleet.more_calls(10)
+    await broker.start()
+    await until(lambda: fleet.routable(again), seconds=60)
+    await until(lambda: again.calls("-"), seconds=60)
+    await restart(fleet, 1)
+    await replace(fleet, 1)
+    await fleet.more_calls(5)
+    assert len(await fleet.account(fleet.may_be_lost)) <= len(fleet.callers)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_a_cluster_loses_its_nodes_while_servers_are_restarted(tmp_path: Path, stack: AsyncExitStack) -> None:
+    """Ten servers, twice, under more load; each of three nodes is killed, and is away while some are replaced."""
+    nodes = await stack.enter_async_context(cluster(tmp_path))
+    url = ",".join(node.url for node in nodes)
+    fleet = await fleet_at(url, tmp_path, stack)
+    await jetstream_answers(fleet.broker)
+    await stack.enter_async_context(adsumd(tmp_path / "data", "--nats", url, "--replicas", "3"))
+    await asyncio.gather(*(fleet.open() for _ in range(SERVERS)))
+    await fleet.load(rate=15)
+    await restart(fleet, SERVERS)
+    for node in nodes:
+        await node.stop(signal.SIGKILL)
+        await replace(fleet, 3)
+        await node.start()
+        await restart(fleet, 2)
+    await fleet.kill(fleet.servers[-1])
+    await fleet.kill(fleet.servers[-2])
+    await fleet.more_calls(50)
+    await fleet.account(fleet.may_be_lost)
