@@ -13,12 +13,13 @@ from pathlib import Path
 
 import msgspec
 
-from adsum.events.broker import Broker
+from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.ids import new_id
+from adsum.events.lifecycle import Deregistered, ModeChanged
 from adsum.events.names import Key
 from adsum.events.signals import Instance
 from tests.cli.programs import SCRIPTS, Running, environment, free_port, start
-from tests.daemons import topology
+from tests.daemons import events_of, topology
 from tests.peers.deployed import SERVICE
 from tests.peers.load import Call
 from tests.waiting import until
@@ -30,7 +31,7 @@ ENDING = 40.0
 
 
 @dataclass
-class Server:
+class Deployed:
     """One process. `gone`: between which two moments it went, if callers were not told before."""
 
     id: str
@@ -59,31 +60,30 @@ class Fleet:
     broker: Broker
     stack: AsyncExitStack
     wrapped: bool = False
-    servers: list[Server] = field(default_factory=list)
+    servers: list[Deployed] = field(default_factory=list)
     """All there ever were."""
     callers: list[Running] = field(default_factory=list)
 
-    async def open(self, id: str = "", port: int = 0) -> Server:
+    async def open(self, id: str = "", port: int = 0, settle: float = SETTLE) -> Deployed:
         """Start one and wait until it may be called."""
-        id, port = id or new_id(), port or free_port()
-        server = await self.launch(id, port)
+        server = await self.launch(id or new_id(), port or free_port(), settle)
         await until(lambda: self.routable(server), seconds=ENDING)
         return server
 
-    async def launch(self, id: str, port: int) -> Server:
+    async def launch(self, id: str, port: int, settle: float = SETTLE) -> Deployed:
         """Start one."""
         record = self.folder / f"{id}-{new_id()[-6:]}.calls"
         broker = "" if self.wrapped else self.url
-        command = [sys.executable, "-m", "tests.peers.deployed", broker, str(port), id, str(record), str(SETTLE)]
+        command = [sys.executable, "-m", "tests.peers.deployed", broker, str(port), id, str(record), str(settle)]
         if self.wrapped:
-            named = ["--host", "127.0.0.1", "--port", str(port), "--id", id, "--drain-wait", f"{SETTLE}s"]
+            named = ["--host", "127.0.0.1", "--port", str(port), "--id", id, "--drain-wait", f"{settle}s"]
             command = [str(SCRIPTS / "adsum"), "register", SERVICE, *named, "--", *command]
-        server = Server(id, port, await start(command, environment(self.url)), record)
+        server = Deployed(id, port, await start(command, environment(self.url)), record)
         self.stack.push_async_callback(server.running.stop)
         self.servers.append(server)
         return server
 
-    async def routable(self, server: Server) -> bool:
+    async def routable(self, server: Deployed) -> bool:
         """Whether callers are told that it may be called, as what it is."""
         assert server.running.process.returncode is None, server.running.err
         told = await topology(self.broker, Key("default", SERVICE, server.id))
@@ -93,7 +93,7 @@ class Fleet:
             and told.endpoint.port == server.port
         )
 
-    async def close(self, server: Server, *, told: bool = True) -> None:
+    async def close(self, server: Deployed, *, told: bool = True) -> None:
         """Stop it in order, as an operator does; whether callers can be `told`."""
         before = time.monotonic()
         server.running.send(signal.SIGTERM)
@@ -102,8 +102,11 @@ class Fleet:
         assert code == (128 + signal.SIGTERM if self.wrapped else -signal.SIGTERM), server.running.err
         assert [line for line in server.running.err if "Traceback" in line] == []
         assert server.in_flight == set()
+        if told:
+            said = await events_of(self.broker, Key("default", SERVICE, server.id))
+            assert [type(event) for event in said[-2:]] == [ModeChanged, Deregistered], said
 
-    async def kill(self, server: Server) -> set[str]:
+    async def kill(self, server: Deployed) -> set[str]:
         """Kill it while it does calls of both kinds; which these are."""
 
         def look() -> bool:
@@ -169,3 +172,11 @@ class Fleet:
         """Whether it was in flight when a server went of which callers were not told, and must not be done twice."""
         went = [server.gone for server in self.servers if server.gone]
         return not call.idempotent and any(call.began <= last and call.ended >= first for first, last in went)
+
+
+async def fleet_at(url: str, folder: Path, stack: AsyncExitStack, *, wrapped: bool = False) -> Fleet:
+    """Servers and callers at a broker."""
+    broker = Broker.open(BrokerSettings(url=url), "test")
+    stack.push_async_callback(broker.close)
+    await broker.ready(10)
+    return Fleet(url, folder, broker, stack, wrapped)

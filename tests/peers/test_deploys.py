@@ -10,23 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from adsum.events.broker import Broker, BrokerSettings
 from tests.cluster import cluster, jetstream_answers
 from tests.daemons import adsumd
-from tests.peers import deploying
-from tests.peers.deploying import Fleet
+from tests.peers.deploying import Deployed, Fleet, fleet_at
 from tests.servers import Server
 from tests.waiting import until
 
 SERVERS = 10
-
-
-async def fleet_at(url: str, folder: Path, stack: AsyncExitStack, *, wrapped: bool = False) -> Fleet:
-    """Servers and callers at a broker."""
-    broker = Broker.open(BrokerSettings(url=url), "test")
-    stack.push_async_callback(broker.close)
-    await broker.ready(10)
-    return Fleet(url, folder, broker, stack, wrapped)
 
 
 @pytest.fixture
@@ -43,7 +33,7 @@ async def fleet(tmp_path: Path, stack: AsyncExitStack) -> Fleet:
     return await fleet_at(daemon.url, tmp_path, stack)
 
 
-def living(fleet: Fleet) -> list[deploying.Server]:
+def living(fleet: Fleet) -> list[Deployed]:
     """Those that run, the oldest first."""
     return [server for server in fleet.servers if server.running.process.returncode is None]
 

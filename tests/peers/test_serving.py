@@ -1,0 +1,99 @@
+"""A registration that fits a server's lifespan: what `serving` does at the edges."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from adsum.clients import connect, serving
+from adsum.events.lifecycle import Deregistered, ModeChanged, Registered
+from adsum.events.names import Key
+from tests.cli.programs import free_port
+from tests.daemons import adsumd, events_of
+from tests.peers.deployed import SERVICE
+from tests.peers.deploying import Fleet, fleet_at
+from tests.waiting import until
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
+    """Servers at an adsumd."""
+    async with AsyncExitStack() as stack:
+        daemon = await stack.enter_async_context(adsumd(tmp_path / "data", "--listen", "127.0.0.1:0"))
+        yield await fleet_at(daemon.url, tmp_path, stack)
+
+
+async def said(fleet: Fleet, id: str) -> list[type]:
+    """What the log has of one."""
+    return [type(event) for event in await events_of(fleet.broker, Key("default", SERVICE, id))]
+
+
+async def test_who_is_in_a_hurry_sends_the_signal_twice(fleet: Fleet) -> None:
+    """Then it stops without waiting for callers, and says goodbye all the same."""
+    server = await fleet.open(settle=600)
+    server.running.send(signal.SIGTERM)
+    await until(lambda: said(fleet, server.id), lambda types: ModeChanged in types, 20)
+    server.running.send(signal.SIGTERM)
+    assert await server.running.code(30) == -signal.SIGTERM
+    assert await said(fleet, server.id) == [Registered, ModeChanged, Deregistered]
+
+
+async def test_a_second_start_at_a_taken_port_takes_nothing_over(fleet: Fleet) -> None:
+    """uvicorn runs the lifespan before it finds that the port is taken; the one who has it stays registered."""
+    server = await fleet.open()
+    second = await fleet.launch(server.id, server.port)
+    assert await second.running.code(30) == 3  # as uvicorn says it
+    assert await said(fleet, server.id) == [Registered]
+    assert await fleet.routable(server)
+
+
+async def test_it_is_registered_when_the_port_is_open_and_the_handler_comes_back(fleet: Fleet) -> None:
+    """Not before; a port that was open already is its own if the block goes on. A block without a server leaves."""
+    port, before = free_port(), signal.getsignal(signal.SIGTERM)
+    async with connect(fleet.url) as registry:
+        async with serving(registry.register(SERVICE, id="never", host="127.0.0.1", port=port)) as me:
+            assert signal.getsignal(signal.SIGTERM) != before
+            assert me.state == "registering"
+        async with (
+            serving(registry.register(SERVICE, id="one", host="127.0.0.1", port=port)) as me,
+            await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port),
+        ):
+            await me.registered(20)
+            async with serving(registry.register(SERVICE, id="two", host="127.0.0.1", port=port)) as other:
+                await other.registered(20)
+        assert signal.getsignal(signal.SIGTERM) == before
+    assert await said(fleet, "never") == []
+    assert await said(fleet, "one") == await said(fleet, "two") == [Registered, Deregistered]
+
+
+async def test_in_another_thread_it_leaves_signals_alone(fleet: Fleet) -> None:
+    """Where Python lets nobody have them, as in the test clients of web frameworks."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def main() -> None:
+        async with connect(fleet.url) as registry:
+            port = free_port()
+            me = registry.register(SERVICE, id="threaded", host="127.0.0.1", port=port)
+            async with serving(me), await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port):
+                await me.registered(20)
+
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(main())
+        except BaseException as error:  # noqa: BLE001  # told below
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    assert errors == []
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert await said(fleet, "threaded") == [Registered, Deregistered]
