@@ -97,8 +97,9 @@ class Peers(Generic[C]):
         another peer when the first one broke off and perhaps had done it. `fn` makes one request: when it makes
         several, they are all made again. It is called for each peer that is tried.
 
-        Raises what `fn` raised, with notes of who else was tried; Unreachable (NotItself) where nobody could be
-        reached, TimeoutError with whom it waited for; and as `Selection.pick`: NoneRegistered, NoneRoutable, NotLoaded.
+        Raises what `fn` raised, with notes of whom it called if that broke, and of who else was tried; Unreachable
+        (NotItself) where nobody could be reached, TimeoutError with whom it waited for; and as `Selection.pick`:
+        NoneRegistered, NoneRoutable, NotLoaded.
         """
         reaching = self._reach(timeout, key)
         self._budget.earn()
@@ -115,6 +116,8 @@ class Peers(Generic[C]):
                     attempts -= blame is not Blame.UNREACHABLE
                     if not self._again(blame, idempotent, attempts, reaching):
                         reaching.note(told)
+                        if blame is Blame.BROKEN:
+                            told.add_note(f"called was {reached.line}; perhaps it was done")
                         if told is error:
                             raise
                         raise told from error

@@ -85,15 +85,17 @@ async def test_a_kept_connection_that_is_gone_says_nothing_of_the_peer(three: Cr
 async def test_a_call_that_broke_is_tried_again_only_where_that_is_allowed(three: Crowd) -> None:
     async with three.peers(policy=PickFirst()) as peers:
         three.talkers["b"].answers["break"] = "b was asked again"
-        with pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError) as caught:
             await peers.call(ask("break"))
+        port = three.talkers["a"].port
+        assert caught.value.__notes__ == [f"called was default/orders/a at 127.0.0.1:{port}; perhaps it was done"]
         assert three.talkers["b"].heard == []
         assert peers.connections == 0 or await until(lambda: peers.connections == 0)
         three.talkers["b"].heard.clear()
         with pytest.raises(ConnectionResetError) as caught:
             await peers.call(ask("break"), idempotent=True)
         assert [len(talker.heard) for talker in three.talkers.values()] == [2, 1, 1]
-        assert len(caught.value.__notes__) == 2
+        assert len(caught.value.__notes__) == 3
 
 
 async def test_who_declines_is_passed_over_and_an_answer_is_an_answer(three: Crowd) -> None:

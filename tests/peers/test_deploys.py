@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster import cluster, jetstream_answers
 from tests.daemons import adsumd
+from tests.peers.deployed import SERVICE
 from tests.peers.deploying import Deployed, Fleet, fleet_at
 from tests.servers import Server
 from tests.waiting import until
@@ -62,6 +63,9 @@ async def test_ten_servers_are_restarted_and_two_killed(fleet: Fleet) -> None:
     await fleet.more_calls(5)
     failed = await fleet.account(fleet.may_be_lost)
     assert {call.id for call in failed} >= {id for id in in_flight if id.endswith("once")}
+    gone = [f"default/{SERVICE}/{one.id} at 127.0.0.1:{one.port}" for one in fleet.servers if one.gone]
+    told = [f"called was {one}; perhaps it was done" for one in gone]
+    assert [call for call in failed if not any(each in call.error for each in told)] == []
     assert [server.id for server in fleet.servers if not server.calls("-")] == []
 
 
