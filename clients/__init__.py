@@ -55,6 +55,7 @@ from .history import History
 from .leases import Lease, Leases
 from .peers import IDENTITY, Blame, Dialer, Identified, Peer, Peers, add_health, flight, grpc, http
 from .registration import Registration
+from .registrations import Registrations
 from .registry import Registry, connect
 from .serving import serving
 from .watching import Watch
@@ -115,6 +116,7 @@ __all__ = [
     "QuestionRefused",
     "RandomChoice",
     "Registration",
+    "Registrations",
     "Registry",
     "Removed",
     "RoundRobin",

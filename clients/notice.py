@@ -19,18 +19,20 @@ class Notice:
     __slots__ = ("_event",)
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._event: asyncio.Event | None = None  # while somebody waits
 
     def tell(self) -> None:
         """Wake everybody who waits."""
-        self._event.set()
-        self._event = asyncio.Event()
+        if self._event is not None:
+            self._event.set()
+            self._event = None
 
     async def until(self, holds: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `holds()`, at most `timeout` seconds (None: for ever); whether it holds now."""
         try:
             async with asyncio.timeout(timeout):
                 while not holds():
+                    self._event = self._event or asyncio.Event()
                     await self._event.wait()
         except TimeoutError:
             return holds()

@@ -1,7 +1,7 @@
-"""The one task that owns everything said about an instance: it brings the log to say what the owner wants.
+"""What owns everything said about an instance: it brings the log to say what the owner wants, turn by turn.
 
 It is woken by the owner, by hints (a change or a mark that tells of something unknown to it) and by reconnects; once
-a TTL it looks at the last word by itself. What a word means is decided in `life`; here is only the doing.
+a TTL it looks at the last word by itself (see `turns`). What a word means is decided in `life`; here is only the doing.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
-from adsum.events import subjects
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, StreamMismatch, Unacknowledged
 from adsum.events.ids import new_id
 from adsum.events.lifecycle import Author, Deregistered, Event, Registered
-from adsum.events.log import Outrun, Word, last_word, say
+from adsum.events.log import Outrun, Word, last_word, words
 from adsum.events.names import Key
 from adsum.events.outage import Outage
-from adsum.events.reader import ReaderLost, StreamReader
+from adsum.events.reader import ReaderLost
 from adsum.events.signals import Instance, Topology
-from adsum.events.streams import EVENTS, read_epoch
+from adsum.events.together import SharedLog
 
 from .errors import LifeEnded, Removed, Superseded
 from .life import (
@@ -42,10 +41,10 @@ from .life import (
     standing_after,
 )
 from .loading import ASKED_EVERY
-from .looking import understand, word_of
-from .notice import Notice, connection, woken
+from .looking import understand
+from .notice import Notice, connection
 
-__all__ = ["Reconciler"]
+__all__ = ["REMEDY", "Reconciler"]
 
 GOODBYE_LIMIT = 4.0
 """Seconds that leaving may take."""
@@ -53,7 +52,7 @@ GOODBYE_LIMIT = 4.0
 TROUBLE = (BrokerUnavailable, BrokerRefused, StreamMismatch, ReaderLost)
 """What the broker may do to whoever asks it; to be tried again."""
 
-_REMEDY = "look at the broker and at what it allows this user; it is tried for ever and needs no restart"
+REMEDY = "look at the broker and at what it allows this user; it is tried for ever and needs no restart"
 
 log = logging.getLogger("adsum.registration")
 
@@ -68,11 +67,13 @@ class Reconciler:
     def __init__(
         self,
         broker: Broker,
+        shared: SharedLog,
         key: Key,
         wanted: Standing,
         by: Author,
         *,
         given: bool,
+        outage: Outage,
         prepare: Callable[[], Awaitable[None]],
         complete: Callable[[Standing], Standing],
         begun: Callable[[], None],
@@ -84,7 +85,7 @@ class Reconciler:
         self.told: Topology | None = None
         self.asked = self.settled = 0
         self.goodbye = ""  # the reason that Deregistered will give
-        self._broker, self._by = broker, by
+        self._broker, self._log, self._by = broker, shared, by
         self._prepare, self._complete, self._when_begun = prepare, complete, begun
         self._life = Life() if given else Life().looked(None)
         self._epoch, self._epoch_asked_at = "", -math.inf
@@ -96,8 +97,10 @@ class Reconciler:
         self._pending: tuple[Registered, int] | None = None
         self._begin_after: int | None = None if given else 0
         self._look_due, self._epoch_due, self._read_due = given, True, False
-        self._wake, self._leaving = asyncio.Event(), asyncio.Event()
-        self.outage = Outage(log, str(key), _REMEDY, wanted.description.ttl)
+        self._leaving = False
+        self._delays: Iterator[float] | None = None  # while the broker gives trouble
+        self.outage = outage
+        self.wake: Callable[[], None] = lambda: None
 
     @property
     def registered(self) -> bool:
@@ -109,18 +112,19 @@ class Reconciler:
         self.wanted = wanted
         self.outage.alarm_after = wanted.description.ttl
         self.asked += 1
-        self._wake.set()
+        self.wake()
         return self.asked
 
     def leave(self) -> None:
         """Say goodbye and end."""
-        self._leaving.set()
-        self._wake.set()
+        self._leaving = True
+        self.notice.tell()
+        self.wake()
 
     def reconnected(self) -> None:
         """Anything may have happened meanwhile."""
         self._look_due = self._epoch_due = True
-        self._wake.set()
+        self.wake()
 
     def hint_epoch(self, epoch: str) -> None:
         """Somebody spoke of an epoch; one above ours means that the log may be another one.
@@ -130,7 +134,7 @@ class Reconciler:
         asked_now = asyncio.get_running_loop().time() - self._epoch_asked_at < ASKED_EVERY
         if self._epoch and epoch > self._epoch and not asked_now:
             self._epoch_due = True
-            self._wake.set()
+            self.wake()
 
     def hint(self, told: Topology) -> None:
         """The projector told of this instance. Only a hint: the log is asked."""
@@ -140,40 +144,44 @@ class Reconciler:
         self.hint_epoch(told.epoch)
         if told.term != self._life.current or told.revision > self._after:
             self._look_due = True
-            self._wake.set()
+            self.wake()
         elif isinstance(told, Instance) and told.revision >= self._spoken and self._differs(told):
             self._read_due = True
-            self._wake.set()
+            self.wake()
         self.notice.tell()
 
     def _differs(self, told: Instance) -> bool:
         return self.said is not None and (told.health, told.mode) != (self._shown.health, self._shown.mode)
 
-    async def run(self) -> None:
-        """Until the life was ended by others, or `leave` was called and goodbye said as well as could be."""
-        delays = backoff()
-        while self.end is None and not self._leaving.is_set():
-            self._wake.clear()
+    def rested(self) -> None:
+        """Nobody woke it for as long as `turn` said: then it looks at the last word by itself."""
+        self._look_due = self._look_due or self._delays is None
+
+    async def turn(self) -> float | None:
+        """Try to have the log say what is wanted, or goodbye; the seconds after which to try, or look, again.
+
+        None: it is over, the life was ended by others, or goodbye was said as well as could be.
+        """
+        if self.end is None and not self._leaving:
             try:
                 await self._reconcile()
             except TROUBLE as error:
                 self.outage.goes_on(error, self._broker.outage.lasted)
-                await woken(self._wake, next(delays))
-            else:
-                self.outage.over()
-                delays = backoff()
-                if self.end is None and not await woken(
-                    self._wake, self.wanted.description.ttl * random.uniform(0.75, 1)
-                ):
-                    self._look_due = True
+                self._delays = self._delays or backoff()
+                return next(self._delays)
+            self.outage.over()
+            self._delays = None
+            if self.end is None and not self._leaving:
+                return self.wanted.description.ttl * random.uniform(0.75, 1)
         if self.end is None:
             await self._say_goodbye()
+        return None
 
     async def _reconcile(self) -> None:
         """One pass: when it returns, the log says what is wanted, or the life is over."""
         await connection(self._broker)
         await self._prepare()
-        while self.end is None and not self._leaving.is_set():
+        while self.end is None and not self._leaving:
             asked = self.asked
             self.wanted = self._complete(self.wanted)
             if self._epoch_due:
@@ -198,7 +206,7 @@ class Reconciler:
     async def _settle_epoch(self) -> None:
         """Learn the log's epoch; in another one everything is said anew, spread over a heartbeat."""
         self._epoch_asked_at = asyncio.get_running_loop().time()
-        epoch = await read_epoch(self._broker)
+        epoch = await self._log.epoch()
         if self._epoch and epoch != self._epoch:
             log.warning(
                 "%s: the log is another one (epoch %s, was %s): registering again", self.key, epoch, self._epoch
@@ -206,7 +214,7 @@ class Reconciler:
             self._life = self._life.in_another_log()
             self._pending, self._look_due = None, True
             self._epoch = epoch
-            await woken(self._leaving, random.uniform(0, self.wanted.description.heartbeat))
+            await self.notice.until(lambda: self._leaving, random.uniform(0, self.wanted.description.heartbeat))
         self._epoch, self._epoch_due = epoch, False
 
     async def _look(self) -> None:
@@ -273,18 +281,16 @@ class Reconciler:
         assert self.said is not None  # only of a life that was begun is there anything to read
         own, found, shown, read_to = self.said, self._found, self._shown, self._read_to
         counted = {self._life.current}
-        async with StreamReader(self._broker, EVENTS, [subjects.event(self.key)], self._life.begun) as reader:
-            while batch := await reader.to_end():
-                for word in map(word_of, batch):
-                    read_to = word.sequence
-                    event = word.event
-                    if event is None or event.term != self._life.current or event.id in counted:
-                        continue
-                    counted.add(event.id)
-                    if word.sequence > self._read_to:
-                        shown = standing_after(shown, event)
-                        found = found if overrules(event) else standing_after(found, event)
-                        own = standing_after(own, event) if event.by.kind == "owner" else own
+        for word in await words(self._broker, self.key, self._life.begun):
+            read_to = word.sequence
+            event = word.event
+            if event is None or event.term != self._life.current or event.id in counted:
+                continue
+            counted.add(event.id)
+            if word.sequence > self._read_to:
+                shown = standing_after(shown, event)
+                found = found if overrules(event) else standing_after(found, event)
+                own = standing_after(own, event) if event.by.kind == "owner" else own
         self.wanted = obey(self.wanted, own, found)
         self.said, self._found, self._shown = found, found, shown
         self._read_to, self._read_due = max(read_to, self._read_to), False
@@ -296,7 +302,7 @@ class Reconciler:
         event = self._pending[0]
         self._life = self._life.attempting(event.term)
         try:
-            sequence = await say(self._broker, self.key, event, after)
+            sequence = await self._log.say(self.key, event, after)
         except Outrun as outrun:
             await self._act(outrun.last)
             return
@@ -322,7 +328,7 @@ class Reconciler:
     async def _say(self, event: Event) -> None:
         assert self.said is not None
         try:
-            sequence = await say(self._broker, self.key, event, self._after)
+            sequence = await self._log.say(self.key, event, self._after)
         except Outrun as outrun:
             await self._act(outrun.last)
             return
@@ -360,7 +366,7 @@ class Reconciler:
             return True
         event = Deregistered(id=new_id(), term=self._life.current, by=self._by, reason=self.goodbye)
         try:
-            await say(self._broker, self.key, event, self._after)
+            await self._log.say(self.key, event, self._after)
         except Outrun as outrun:
             await self._act(outrun.last)
             return self.end is not None or not self._life.current

@@ -10,30 +10,23 @@ from types import TracebackType
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
-from nats.aio.subscription import Subscription
 
-from adsum.events import subjects
 from adsum.events.broker import Broker
-from adsum.events.description import MAX_METADATA, Description, Endpoint, check_host, describe
-from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue
-from adsum.events.lifecycle import Author, Health, Mode
+from adsum.events.description import MAX_METADATA, Description, Endpoint, describe
+from adsum.events.errors import BrokerUnavailable, InvalidValue
+from adsum.events.lifecycle import Health, Mode
 from adsum.events.names import Key, check_text
 from adsum.events.signals import Instance
-from adsum.events.wire import Heard
+from adsum.events.together import SharedLog
 
-from .beating import Beats
-from .block import tasks_of_block
 from .errors import LifeEnded, Removed
+from .keeping import Block, Owned
 from .life import Standing
 from .marks import Marks
-from .reconciler import Reconciler
-from .states import read_state
 
 __all__ = ["Registration", "RegistrationState"]
 
 RegistrationState: TypeAlias = Literal["registering", "registered", "superseded", "removed", "closed"]
-CLOSE_LIMIT = 6.0
-"""Seconds that leaving the block may take at most."""
 TOLD_LIMIT = 2.0
 SETTLE = 1.0
 
@@ -53,26 +46,22 @@ class Registration:
     """
 
     def __init__(
-        self, broker: Broker, marks: Marks, key: Key, wanted: Description, *, open_host: bool, given: bool, wait: float
+        self,
+        broker: Broker,
+        marks: Marks,
+        shared: SharedLog,
+        key: Key,
+        wanted: Description,
+        *,
+        open_host: bool,
+        given: bool,
+        wait: float,
     ) -> None:
-        self._broker, self._marks, self._wait, self._open_host = broker, marks, wait, open_host
-        by = Author("owner", broker.name)
-        self._beats = Beats(broker, key, self._living, self._interval)
-        self._reconciler = Reconciler(
-            broker,
-            key,
-            Standing(description=wanted),
-            by,
-            given=given,
-            prepare=self._listen,
-            complete=self._complete,
-            begun=self._beats.wake,
-        )
-        self._beating: asyncio.Task[None] | None = None
-        self._reconciling: asyncio.Task[None] | None = None
-        self._hints: Subscription | None = None
+        self.owned = Owned(broker, shared, key, Standing(description=wanted), open_host=open_host, given=given)
+        """What keeps it; for `Registrations`."""
+        self._broker, self._marks, self._wait = broker, marks, wait
+        self._reconciler = self.owned.reconciler
         self._stack: AsyncExitStack | None = None
-        self._closed = False
 
     # ---- what it is
 
@@ -100,7 +89,7 @@ class Registration:
         end = self._reconciler.end
         if end is not None:
             return "removed" if isinstance(end, Removed) else "superseded"
-        if self._closed:
+        if self.owned.closed:
             return "closed"
         return "registered" if self._reconciler.registered else "registering"
 
@@ -113,7 +102,7 @@ class Registration:
     @property
     def host(self) -> str:
         """Where others reach its first endpoint, as far as is known by now."""
-        return (self._open_host and self._broker.local_host) or self.description.endpoints[0].host
+        return (self.owned.open_host and self._broker.local_host) or self.description.endpoints[0].host
 
     @property
     def standing(self) -> Standing:
@@ -128,6 +117,10 @@ class Registration:
         self.raise_if_ended()
         if self.state == "registering":
             raise BrokerUnavailable(f"{self.key}: not registered yet{self._why()}")
+
+    async def settled(self) -> None:
+        """Wait until it is not `registering`: registered, ended by others, or closed."""
+        await self._reconciler.notice.until(lambda: self.state != "registering")
 
     async def ended(self) -> LifeEnded:
         """Wait until the life was ended by others, or the block was left; gives Superseded, Removed or LifeEnded."""
@@ -172,7 +165,7 @@ class Registration:
             heartbeat=old.heartbeat if heartbeat is None else heartbeat,
             ttl=old.ttl if ttl is None else ttl,
         )
-        self._open_host = self._open_host and endpoints is None
+        self.owned.open_host = self.owned.open_host and endpoints is None
         return await self._want(msgspec.structs.replace(self.standing, description=described))
 
     async def health(self, health: Health, reason: str = "") -> bool:
@@ -212,15 +205,11 @@ class Registration:
     # ---- life
 
     async def __aenter__(self) -> Registration:
-        if self._stack is not None:
+        if self.owned.turns is not None:
             raise RuntimeError("a registration is entered once; register again for another one")
         async with AsyncExitStack() as stack:
-            tasks = await stack.enter_async_context(tasks_of_block())
-            stack.push_async_callback(self._close)
-            stack.callback(self._broker.on_connect(self._when_connected))
-            stack.callback(self._marks.listen(lambda mark: self._reconciler.hint_epoch(mark.epoch)))
-            self._beating = tasks.create_task(self._beats.run(), name=f"{self.key}: heartbeats")
-            self._reconciling = tasks.create_task(self._reconciler.run(), name=f"{self.key}: reconciler")
+            block = await stack.enter_async_context(Block(self._broker, self._marks, whole=False))
+            block.add(self.owned)
             await self._wait_a_little()
             self._stack = stack.pop_all()
         return self
@@ -237,74 +226,14 @@ class Registration:
         if not await self._reconciler.notice.until(lambda: self.state != "registering", self._wait):
             log.warning("%s: not registered within %g s%s; it goes on behind", self.key, self._wait, self._why())
 
-    async def _close(self) -> None:
-        """Beats first, then goodbye, then the hints: bounded, whatever the broker does."""
-        if self._beating is not None:
-            self._beating.cancel()
-        self._reconciler.leave()
-        try:
-            if self._reconciling is not None:
-                _, late = await asyncio.wait([self._reconciling], timeout=CLOSE_LIMIT)
-                for task in late:
-                    log.warning("%s: left without saying so, it will expire by itself", self.key)
-                    task.cancel()
-        finally:  # also when cancelled meanwhile
-            self._closed = True
-            self._reconciler.notice.tell()
-            if self._hints is not None:
-                await self._broker.unsubscribe(self._hints)
-
-    # ---- what the reconciler asks for
-
-    def _living(self) -> str:
-        """The term to beat for; "" once the life was ended by others."""
-        return "" if self._reconciler.end is not None else self.term
-
-    def _interval(self) -> float:
-        """Faster at once, slower only once the log says so: until then the old TTL is what it is judged by."""
-        said = self._reconciler.said
-        wanted = self.description.heartbeat
-        return wanted if said is None else min(wanted, said.description.heartbeat)
-
-    async def _listen(self) -> None:
-        """Hear hints: once, and not before the connection first stood (the driver forgets what came before)."""
-        await self._marks.subscribe()
-        if self._hints is None:
-            self._hints = await self._broker.listen(subjects.change(self.key), self._hear)
-
-    def _hear(self, msg: Heard) -> None:
-        told = read_state(msg.subject, msg.data)
-        if told is not None and told.key == self.key:
-            self._reconciler.hint(told)
-
-    def _complete(self, wanted: Standing) -> Standing:
-        """The host that was not given is this process's address on its connection to the broker."""
-        if not self._open_host:
-            return wanted
-        host = self._broker.local_host
-        if host is None:
-            raise BrokerUnavailable("the broker has not told which address this process has; give a host")
-        first, *others = wanted.description.endpoints
-        try:
-            endpoints = (msgspec.structs.replace(first, host=check_host(host)), *others)
-        except InvalidValue as error:  # the broker sees it at an address of this machine's own, as fe80::1%eth0
-            told = f"this process's address as the broker sees it is no use to others: {error}; give a host"
-            raise BrokerRefused(told) from None
-        described = msgspec.structs.replace(wanted.description, endpoints=endpoints)
-        return msgspec.structs.replace(wanted, description=described)
-
-    def _when_connected(self) -> None:
-        self._reconciler.reconnected()
-        self._beats.wake()
-
     # ---- helpers
 
     async def _want(self, wanted: Standing) -> bool:
         self.raise_if_ended()
-        faster = wanted.description.heartbeat < self._interval()
+        faster = wanted.description.heartbeat < self.owned.interval()
         number = self._reconciler.want(wanted)
         if faster:
-            self._beats.wake()
+            self.owned.beat_now()
         settled = await self._reconciler.notice.until(
             lambda: self._reconciler.settled >= number or self._end() is not None, self._wait
         )
@@ -318,7 +247,7 @@ class Registration:
     def _end(self) -> LifeEnded | None:
         if self._reconciler.end is not None:
             return self._reconciler.end
-        return LifeEnded(self.key, self.term) if self._closed else None
+        return LifeEnded(self.key, self.term) if self.owned.closed else None
 
     def _told_mode(self) -> Mode | None:
         told = self._reconciler.told

@@ -18,6 +18,7 @@ from adsum.events.errors import InvalidValue
 from adsum.events.ids import new_id
 from adsum.events.names import Key, check_capability, check_label, check_text
 from adsum.events.signals import Instance
+from adsum.events.together import SharedLog
 
 from .choosing import Outliers, Policy
 from .directory import Directory
@@ -27,6 +28,7 @@ from .loading import Loading
 from .marks import Marks
 from .peers import Bounds, Dialer, Peers
 from .registration import Registration
+from .registrations import Registrations
 from .reporting import Reporting
 from .watching import end_all
 
@@ -68,7 +70,7 @@ class Registry:
         self.outliers = Outliers()
         """What this process's calls told of the endpoints it called, shared by all selections."""
         self._settings, self._name, self._ping = settings, name, ping
-        self._parts: tuple[Broker, Marks, Loading, Reporting] | None = None
+        self._parts: tuple[Broker, Marks, Loading, Reporting, SharedLog] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
 
@@ -124,9 +126,22 @@ class Registry:
         key = Key(
             self.namespace, check_label("service", service), check_label("instance id", new_id() if id is None else id)
         )
-        broker, marks, *_ = self._entered()
+        broker, marks, _, _, shared = self._entered()
         open_host = endpoints is None and host is None
-        return Registration(broker, marks, key, described, open_host=open_host, given=id is not None, wait=wait)
+        return Registration(broker, marks, shared, key, described, open_host=open_host, given=id is not None, wait=wait)
+
+    def register_many(self, registrations: Iterable[Registration], *, wait: float = DEFAULT_WAIT) -> Registrations:
+        """Register many instances for as long as a block runs, as cheaply as can be:
+
+            fleet = [registry.register("orders", id=name, host=host, port=port) for name, host, port in found]
+            async with registry.register_many(fleet) as orders: …
+
+        Each is what `register` gives, not entered by itself (its own `wait` holds for `update` and the like). More are
+        added and removed inside the block. `wait`: seconds that entering waits for all. Entering raises InvalidValue
+        for an instance that is given twice.
+        """
+        broker, marks, *_ = self._entered()
+        return Registrations(broker, marks, registrations, wait)
 
     def directory(
         self,
@@ -148,7 +163,7 @@ class Registry:
             check_capability(capability)
         if poll_interval <= 0:
             raise InvalidValue("poll_interval", poll_interval, "must be a positive number of seconds")
-        broker, marks, loading, _ = self._entered()
+        broker, marks, loading, *_ = self._entered()
         return Directory(
             broker,
             marks,
@@ -245,7 +260,7 @@ class Registry:
         """
         return History(self.broker, timeout)
 
-    def _entered(self) -> tuple[Broker, Marks, Loading, Reporting]:
+    def _entered(self) -> tuple[Broker, Marks, Loading, Reporting, SharedLog]:
         if self._parts is None:
             raise RuntimeError("enter the registry first: async with connect(…) as registry")
         return self._parts
@@ -256,7 +271,7 @@ class Registry:
         broker = Broker.open(self._settings, self._name, ping=self._ping)
         self._stack.push_async_callback(broker.close)
         self._stack.push_async_callback(end_all, self._watching)
-        self._parts = broker, Marks(broker, self.namespace), Loading(broker), Reporting(broker)
+        self._parts = broker, Marks(broker, self.namespace), Loading(broker), Reporting(broker), SharedLog(broker)
         return self
 
     async def __aexit__(

@@ -18,9 +18,10 @@ from .errors import AdsumError, Undecodable
 from .lifecycle import Event
 from .names import Key
 from .notes import TIME_HEADER, notes_of, time_of
+from .reader import StreamReader
 from .streams import EVENTS
 
-__all__ = ["Outrun", "Word", "last_word", "say"]
+__all__ = ["Outrun", "Word", "conditions", "last_word", "say", "words"]
 
 
 class Word(NamedTuple):
@@ -57,9 +58,8 @@ async def say(broker: Broker, key: Key, event: Event, after: int, timeout: float
     Raises Outrun if another came first, Unacknowledged if nobody answered (then look: one's own event id as the
     last word means that it was stored after all), BrokerUnavailable, BrokerRefused.
     """
-    headers = {"Nats-Msg-Id": event.id, "Nats-Expected-Last-Subject-Sequence": str(after)}
     try:
-        return await broker.store(EVENTS, subjects.event(key), encode(event), headers, timeout)
+        return await broker.store(EVENTS, subjects.event(key), encode(event), conditions(event, after), timeout)
     except WrongLastSequence:
         last = await last_word(broker, key)
         if last is not None and last.event is not None and last.event.id == event.id:
@@ -67,11 +67,28 @@ async def say(broker: Broker, key: Key, event: Event, after: int, timeout: float
         raise Outrun(key, last) from None
 
 
-def _word(raw: RawStreamMsg, imported: int) -> Word:
+def conditions(event: Event, after: int) -> dict[str, str]:
+    """The headers on which an event is stored: once, and only if the last one on its subject is at `after`."""
+    return {"Nats-Msg-Id": event.id, "Nats-Expected-Last-Subject-Sequence": str(after)}
+
+
+async def words(broker: Broker, key: Key, start: int = 1) -> list[Word]:
+    """All that was said of an instance from `start` on. Raises ReaderLost, BrokerUnavailable, BrokerRefused."""
+    said: list[Word] = []
+    async with StreamReader(broker, EVENTS, [subjects.event(key)], start) as reader:
+        while batch := await reader.to_end():
+            said += [Word(message.sequence, message.time, _event(message.data)) for message in batch]
+    return said
+
+
+def _event(data: bytes) -> Event | None:
     try:
-        event = decode_event(raw.data or b"")
+        return decode_event(data)
     except Undecodable:
-        event = None
+        return None
+
+
+def _word(raw: RawStreamMsg, imported: int) -> Word:
     sequence = raw.seq or 0
     stored = raw.time.timestamp() if isinstance(raw.time, datetime) else 0.0
-    return Word(sequence, time_of(raw.headers, sequence, stored, imported), event)
+    return Word(sequence, time_of(raw.headers, sequence, stored, imported), _event(raw.data or b""))

@@ -59,6 +59,10 @@ class Proxy:
         """Whether nothing goes through this way."""
         return not self._open[way].is_set()
 
+    def release(self, way: Direction) -> None:
+        """Let through what waits this way, and what comes."""
+        self._open[way].set()
+
     def cut(self) -> None:
         """Reset every connection and refuse new ones until `heal`."""
         self._refusing = True

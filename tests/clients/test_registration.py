@@ -127,7 +127,7 @@ async def test_beats_are_faster_before_the_log_says_so_and_slower_only_after(
             before = await counter(broker, me)
             await until(lambda: counter(broker, me), lambda count: count > before + 3)
         await until(lambda: last(broker, me.key), lambda event: getattr(event, "instance", None) == me.description)
-        await until(lambda: me._interval(), (20.0).__eq__)
+        await until(lambda: me.owned.interval(), (20.0).__eq__)
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ async def test_leaving_is_no_error_when_the_log_is_not_as_it_should_be(
             term = new_id()
             rival = Registered(id=term, term=term, by=OPERATOR, instance=me.description)
             await say_next(broker, me.key, rival)
-            monkeypatch.setattr("adsum.clients.reconciler.read_epoch", asked)
+            monkeypatch.setattr("adsum.events.together.read_epoch", asked)
         monkeypatch.undo()
         assert me.state == "closed"
         assert str(trouble) in caplog.text
