@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+
+from adsum.projector.embedded import die_with_parent
 
 __all__ = ["adsumd", "report", "start"]
 
@@ -28,6 +31,7 @@ async def start(folder: Path, *arguments: str) -> tuple[asyncio.subprocess.Proce
         "warning",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
+        preexec_fn=die_with_parent(signal.SIGTERM),  # also of a benchmark that is killed
     )
     assert process.stdout is not None
     line = (await process.stdout.readline()).decode()
