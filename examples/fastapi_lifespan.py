@@ -4,15 +4,14 @@ With an adsumd running (`adsumd`):
 
     python examples/fastapi_lifespan.py 8001
 
-uvicorn runs the lifespan before it listens and after it has stopped listening. So the socket is opened first, where
-callers wait for a moment, and the server drains before it closes that.
+It is the same with uvicorn's own command: `PORT=8001 uvicorn --port 8001 examples.fastapi_lifespan:app`. uvicorn runs
+the lifespan before it listens and after it has stopped listening, so `serving` registers it once the port is open, and
+keeps SIGTERM from uvicorn until callers have stopped to call.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,23 +20,17 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from adsum.clients import Identified, connect
-
-LINGER = 1.0
-"""Seconds for which it takes calls after it has drained: somebody may have picked it a moment before."""
+from adsum.clients import Identified, connect, serving
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Registered for as long as the application runs."""
-    async with (
-        connect(os.environ.get("ADSUM_NATS")) as registry,
-        registry.register(
-            "shop", host="127.0.0.1", port=app.state.port, capabilities=["orders"], metadata={"health.main": "/health"}
-        ) as me,
-    ):
-        app.state.me = me
-        yield
+    """Registered for as long as the application serves."""
+    port, health = int(os.environ["PORT"]), {"health.main": "/health"}
+    async with connect(os.environ.get("ADSUM_NATS")) as registry:
+        instance = registry.register("shop", host="127.0.0.1", port=port, capabilities=["orders"], metadata=health)
+        async with serving(instance) as app.state.me:
+            yield
 
 
 app = FastAPI(lifespan=lifespan)
@@ -56,17 +49,6 @@ async def order(number: int) -> dict[str, Any]:
     return {"number": number, "by": app.state.me.id}
 
 
-class Server(uvicorn.Server):
-    """Drains before it stops to listen."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """On Ctrl-C or SIGTERM."""
-        await app.state.me.drain("stopped")
-        await asyncio.sleep(LINGER)
-        await super().shutdown(sockets)
-
-
 if __name__ == "__main__":
-    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
-    app.state.port = listener.getsockname()[1]
-    Server(uvicorn.Config(app)).run(sockets=[listener])
+    os.environ["PORT"] = sys.argv[1]
+    uvicorn.run(app, port=int(sys.argv[1]))

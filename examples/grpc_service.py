@@ -21,8 +21,6 @@ from adsum.clients import connect
 from adsum.clients.peers.grpc_health import add_health
 from adsum.events.description import GRPC_HEALTH
 
-LINGER = 1.0
-"""Seconds for which it takes calls after it has drained: somebody may have picked it a moment before."""
 GRACE = 30.0
 """Seconds that the calls in flight have to finish."""
 
@@ -49,8 +47,7 @@ async def main(port: int) -> None:
         async with registration as me:  # only now: who hears of it can call it
             print(f"{me.id} serves at 127.0.0.1:{port}", flush=True)
             await stop.wait()
-            await me.drain("stopped")
-            await asyncio.sleep(LINGER)
+            await me.drain("stopped")  # it still takes calls meanwhile, of those who had just picked it
             await server.stop(GRACE)
 
 

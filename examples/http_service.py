@@ -23,9 +23,6 @@ import uvicorn
 
 from adsum.clients import Identified, connect
 
-LINGER = 1.0
-"""Seconds for which it takes calls after it has drained: somebody may have picked it a moment before."""
-
 
 class Server(uvicorn.Server):
     """One that leaves signals to us: uvicorn's own ends the process before it could say goodbye."""
@@ -55,8 +52,7 @@ async def main(port: int) -> None:
         async with registration as me:  # only now: who hears of it can call it
             print(f"{me.id} serves at 127.0.0.1:{port}", flush=True)
             await stop.wait()
-            await me.drain("stopped")
-            await asyncio.sleep(LINGER)
+            await me.drain("stopped")  # it still takes calls meanwhile, of those who had just picked it
             server.should_exit = True  # finishes the calls in flight
             await serving
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
+import re
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -11,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from adsum.clients import connect, serving
+from adsum.clients import Registration, connect, serving
+from adsum.clients.peers.httpx_dialer import LIMITS
 from adsum.events.lifecycle import Deregistered, ModeChanged, Registered
 from adsum.events.names import Key
-from tests.cli.programs import free_port
+from tests.cli.programs import free_port, start
 from tests.daemons import adsumd, events_of
+from tests.house.tree import ROOT
 from tests.peers.deployed import SERVICE
 from tests.peers.deploying import Fleet, fleet_at
 from tests.waiting import until
@@ -51,6 +57,25 @@ async def test_a_second_start_at_a_taken_port_takes_nothing_over(fleet: Fleet) -
     assert await second.running.code(30) == 3  # as uvicorn says it
     assert await said(fleet, server.id) == [Registered]
     assert await fleet.routable(server)
+
+
+async def test_the_lifespan_of_the_page(fleet: Fleet, tmp_path: Path) -> None:
+    """What docs/operations.md shows is what uvicorn's own command runs; all numbers there are those of the code."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    [example] = re.findall(r"^```python\n([^`]*serving\([^`]*)^```$", page, re.MULTILINE)
+    port = str(free_port())
+    (tmp_path / "orders.py").write_text(example.replace("nats://127.0.0.1:4222", fleet.url).replace("8080", port))
+    server = await start([sys.executable, "-m", "uvicorn", "--port", port, "orders:app"], os.environ, cwd=tmp_path)
+    fleet.stack.push_async_callback(server.stop)
+    async with connect(fleet.url) as registry, registry.directory(SERVICE) as orders:
+        [me] = await until(lambda: orders.instances(routable=True), seconds=30)
+        server.send(signal.SIGTERM)
+        assert await server.code(30) == -signal.SIGTERM
+    assert await said(fleet, me.id) == [Registered, ModeChanged, Deregistered]
+    waits = inspect.signature(Registration.drain).parameters
+    assert f"`told` = {waits['told'].default:g} s" in page
+    assert f"`settle` = {waits['settle'].default:g} s" in page
+    assert f"gives up a connection after {LIMITS.keepalive_expiry:g} s" in page
 
 
 async def test_it_is_registered_when_the_port_is_open_and_the_handler_comes_back(fleet: Fleet) -> None:
