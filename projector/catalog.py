@@ -7,6 +7,7 @@ generation fences what the leader keeps beside it (clock, heard values, announce
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from adsum.events.chain import GENESIS
@@ -142,6 +143,12 @@ class Catalog(Store, Protocol):
         """What a named query answers. It holds up no write, and no other method waits for it.
 
         Times in values and rows are spelled as the database does: see `stamp` and `seconds`.
+        """
+
+    def bulk(self) -> AbstractAsyncContextManager[None]:
+        """A block in which more is stored than the catalog holds, and nothing but the checkpoint is asked of it.
+
+        It may be cut off at any moment, and whoever opens the catalog next finds all of it in its place.
         """
 
     def stamp(self, seconds: float) -> object:

@@ -1,10 +1,12 @@
 """The numbered migrations of a catalog, `sql/<dialect>/migrations/0001_name.sql` and so on, and which are due.
 
 A migration that was released is never changed. `sql/<dialect>/schema.sql` shows what they amount to; a test compares.
+In SQLite an index may be missing, where a rebuild was cut off: a migration drops one only IF EXISTS.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
@@ -12,7 +14,9 @@ from typing import NamedTuple
 from .errors import CatalogTooNew
 from .queries import Dialect, sql_text
 
-__all__ = ["Migration", "due", "load_migrations"]
+__all__ = ["Migration", "due", "load_indexes", "load_migrations"]
+
+_INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+) ON [^;]+;$", re.MULTILINE)
 
 
 class Migration(NamedTuple):
@@ -30,6 +34,11 @@ def load_migrations(dialect: Dialect) -> list[Migration]:
     return [
         Migration(int(name[:4]), name[5:].removesuffix(".sql"), sql_text(dialect, "migrations", name)) for name in names
     ]
+
+
+def load_indexes(dialect: Dialect) -> dict[str, str]:
+    """What creates each index of the schema, by its name; not those that belong to a table's own keys."""
+    return {found[1]: found[0] for found in _INDEX.finditer(sql_text(dialect, "schema.sql"))}
 
 
 def due(migrations: Sequence[Migration], version: int, catalog: str) -> list[Migration]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -156,6 +156,10 @@ class PostgresCatalog:
         """What a named query answers."""
         rows = await self._read(partial(_fetch, sql=getattr(_SQL, query), values=values))
         return [tuple(row) for row in rows]
+
+    def bulk(self) -> AbstractAsyncContextManager[None]:
+        """Nothing else is done than always: others may read it meanwhile."""
+        return nullcontext()
 
     def stamp(self, seconds: float) -> object:
         """See Catalog."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 from adsum.events.broker import Broker
 from adsum.events.errors import InvalidValue
@@ -51,8 +51,11 @@ class _Rebuilding:
         await self._check_free()
         since = (await self._take_up(end)).sequence
         began, events, writer = time.monotonic(), 0, self._writer
-        async with aclosing(read_all(self._broker, self._log, self._base, since, end, self._writer.verify)) as source:
-            async for messages in source:
+        async with AsyncExitStack() as block:
+            if end - since > since:
+                await block.enter_async_context(self._catalog.bulk())
+            reading = read_all(self._broker, self._log, self._base, since, end, self._writer.verify)
+            async for messages in await block.enter_async_context(aclosing(reading)):
                 await self._check_free()
                 try:
                     await writer.take(messages)

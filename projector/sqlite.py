@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved, Fenced,
 from .failpoints import passed
 from .fold import Batch
 from .lock import FileLock
-from .migrations import due, load_migrations
+from .migrations import due, load_indexes, load_migrations
 from .queries import Question, load_queries
 from .record import Record
 from .rows import BatchRows, Row, moment, paused_gc, records_of, rows_of
@@ -41,6 +41,7 @@ BUSY_TIMEOUT = 10.0
 RETRY_DELAYS = (0.040, 0.080)
 _SQL = load_queries("sqlite")
 _MIGRATIONS = load_migrations("sqlite")
+_INDEXES = load_indexes("sqlite")
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _REFUSED = {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE}
 _BROKEN = {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
@@ -146,6 +147,17 @@ class SQLiteCatalog:
         asked = partial(_fetch, sql=getattr(_SQL, query), values=values)
         with self._translated():
             return await self._try(self._opened(self._answerer), partial(_transaction, "BEGIN", asked))
+
+    @asynccontextmanager
+    async def bulk(self) -> AsyncIterator[None]:
+        """Without the indexes, which are made at the end: sorted at once they cost a third of what they do row by row.
+
+        Where it was cut off they are missing, and `open` makes them.
+        """
+        await self._write(_drop_indexes)
+        yield
+        for create in _INDEXES.values():  # each by itself, so that whoever is to end meanwhile ends soon
+            await self._write(partial(_run, sql=create))
 
     def stamp(self, seconds: float) -> object:
         """See Catalog."""
@@ -271,6 +283,17 @@ def _migrate(db: sqlite3.Connection, name: str) -> None:
         for statement in _statements(migration.sql):
             db.execute(statement)
         db.execute(_SQL.record_migration, (migration.version, migration.name))
+    for create in _INDEXES.values():  # a rebuild that was cut off left it without some
+        db.execute(create.replace("INDEX", "INDEX IF NOT EXISTS", 1))
+
+
+def _drop_indexes(db: sqlite3.Connection) -> None:
+    for name in _INDEXES:
+        db.execute(f"DROP INDEX {name}")
+
+
+def _run(db: sqlite3.Connection, sql: str) -> None:
+    db.execute(sql)
 
 
 def _statements(script: str) -> Iterator[str]:

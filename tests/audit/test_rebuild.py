@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,14 @@ from adsum.events.broker import Broker
 from adsum.events.errors import AdsumError, InvalidValue
 from adsum.events.streams import read_epoch, renew_epoch
 from adsum.projector import source
+from adsum.projector.catalog import Checkpoint
 from adsum.projector.databases import open_catalog
 from adsum.projector.embedded import EmbeddedBroker
 from adsum.projector.errors import CatalogInUse, Refusal
 from adsum.projector.failpoints import Point
+from adsum.projector.migrations import load_indexes
 from adsum.projector.rebuild import rebuild
+from adsum.projector.sqlite import SQLiteCatalog
 from tests.audit.eventful import say, say_all, something
 from tests.audit.logs import head_of, whole_log
 from tests.catalog.story import Story
@@ -133,7 +137,51 @@ async def test_the_command_killed_at_any_moment_goes_on(nats: EmbeddedBroker, br
         assert await running.code() == -signal.SIGKILL, running.err
     assert (await adsum("rebuild", "--into", fresh.dsn)).code == 0
     assert await held(fresh) == await at_once(broker, tmp_path)
+    assert await indexes(fresh) == set(load_indexes("sqlite"))
     await adsum.stop()
+
+
+async def test_indexes_are_there_at_the_end_and_whatever_cut_it_off(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebuild of much does without them until the end; one that adds little to a catalog leaves them where they are.
+
+    Where it was cut off they are missing, and whoever opens the catalog next makes them.
+    """
+    monkeypatch.setattr(source, "BATCH", 20)
+    await say_all(broker, 200)
+    fresh, reached = SQLiteDatabase(tmp_path / "fresh.db"), asyncio.Event()
+    working = asyncio.create_task(
+        rebuild(broker, fresh.dsn, until=None, base=(), progress=lambda done, total: reached.set())
+    )
+    await asyncio.wait_for(reached.wait(), 20)
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    assert await indexes(fresh) == set()
+    catalog = open_catalog(fresh.dsn)
+    await catalog.open()
+    assert await indexes(fresh) == set(load_indexes("sqlite"))
+    await catalog.close()
+    await rebuilt(broker, fresh.dsn)
+    assert await indexes(fresh) == set(load_indexes("sqlite"))
+    await say(broker, something(Story(), random.Random(3), 30))
+    seen: list[set[str]] = []
+    seeing = SQLiteCatalog.store
+
+    async def store(self: SQLiteCatalog, *arguments: Any) -> Checkpoint:
+        seen.append(await indexes(fresh))
+        return await seeing(self, *arguments)
+
+    monkeypatch.setattr(SQLiteCatalog, "store", store)
+    await rebuilt(broker, fresh.dsn)
+    assert seen
+    assert all(one == set(load_indexes("sqlite")) for one in seen)
+
+
+async def indexes(database: SQLiteDatabase) -> set[str]:
+    """The indexes that are there, without those of a table's own keys."""
+    rows = await database.run("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
+    return {name for (name,) in rows}
 
 
 async def test_up_to_a_revision(broker: Broker, new_database: NewDatabase, tmp_path: Path) -> None:

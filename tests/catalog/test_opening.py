@@ -82,6 +82,7 @@ async def test_a_catalog_of_before_the_running_hash_is_folded_anew(
     database = empty_database
     for module in (sqlite_module, postgres_module):
         monkeypatch.setattr(module, "_MIGRATIONS", module._MIGRATIONS[:1])
+    monkeypatch.setattr(sqlite_module, "_INDEXES", {})
     await open_and_close(database)
     await database.run("INSERT INTO checkpoint (id, epoch, sequence, event_id) VALUES (1, 'e', 7, 'x')")
     await database.run("INSERT INTO heard (term, counter, clock) VALUES ('t', 3, 1.5)")
