@@ -196,12 +196,15 @@ async def test_changes_are_said_one_after_the_other(registry: Registry, broker: 
 
 
 async def test_draining_waits_until_the_directories_were_told(registry: Registry, announcer: Announcer) -> None:
+    """And a while longer, until those who had just picked it have come."""
     async with registry.register("orders", port=80) as me:
-        draining = asyncio.create_task(me.drain("deploy", told=20))
+        draining = asyncio.create_task(me.drain("deploy", told=20, settle=0.5))
         await until(lambda: last(announcer.broker, me.key), lambda event: isinstance(event, ModeChanged))
         assert not draining.done()
+        began = time.monotonic()
         await announcer.put("orders", me.id, 2, term=me.term, mode="draining")
-        assert await asyncio.wait_for(draining, 5)
+        assert await asyncio.wait_for(draining, 20)
+        assert time.monotonic() - began >= 0.5
 
 
 async def test_the_later_registration_of_an_id_wins_and_the_earlier_stops(

@@ -17,6 +17,7 @@ import pytest
 
 from adsum.clients import Registration, connect, serving
 from adsum.clients.peers.httpx_dialer import LIMITS
+from adsum.clients.serving import OWN
 from adsum.events.lifecycle import Deregistered, ModeChanged, Registered
 from adsum.events.names import Key
 from tests.cli.programs import free_port, start
@@ -55,6 +56,10 @@ async def test_a_second_start_at_a_taken_port_takes_nothing_over(fleet: Fleet) -
     server = await fleet.open()
     second = await fleet.launch(server.id, server.port)
     assert await second.running.code(30) == 3  # as uvicorn says it
+    async with connect(fleet.url) as registry:
+        await registry.broker.ready(10)
+        async with serving(registry.register(SERVICE, id=server.id, host="127.0.0.1", port=server.port)):
+            await asyncio.sleep(OWN / 2)  # time is the point: a server that cannot listen ends sooner
     assert await said(fleet, server.id) == [Registered]
     assert await fleet.routable(server)
 
