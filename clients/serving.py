@@ -39,13 +39,15 @@ async def serving(registration: Registration, *, settle: float = SETTLE) -> Asyn
 
     The block begins at once; the registration follows when the port of its first endpoint takes connections. On SIGTERM
     it is drained first (see `Registration.drain`, also for `settle`); then the signal goes to the server's own handler,
-    which has to be there before the block begins. A second SIGTERM goes there at once. The server finishes its calls,
-    ends the block, and is deregistered. Enters `registration` itself. Only SIGTERM is held back: Ctrl-C is not.
+    which has to be there before the block begins, by `signal.signal`, as uvicorn's is. A second SIGTERM goes there at
+    once, and so does Ctrl-C. The server finishes its calls, ends the block, and is deregistered. Enters `registration`
+    itself.
     """
     place = _Place(registration)
     await place.look()
     with _HeldBack(registration, settle):
         present = asyncio.create_task(place.hold(), name=f"{registration.key}: serving")
+        present.add_done_callback(lambda over: _tell(registration, over))
         try:
             yield registration
         finally:
@@ -142,3 +144,9 @@ class _HeldBack:
         if held:
             signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
         return held
+
+
+def _tell(registration: Registration, over: asyncio.Task[None]) -> None:
+    """The block goes on when its registration ends of a bug, and raises that in the end; it is said at once."""
+    if not over.cancelled() and over.exception() is not None:
+        log.error("%s: no longer registered: %r", registration.key, over.exception())

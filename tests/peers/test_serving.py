@@ -64,13 +64,15 @@ async def test_a_second_start_at_a_taken_port_takes_nothing_over(fleet: Fleet) -
     assert await fleet.routable(server)
 
 
-async def test_the_lifespan_of_the_page(fleet: Fleet, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_the_lifespan_of_the_page(fleet: Fleet, tmp_path: Path, loop: str) -> None:
     """What docs/operations.md shows is what uvicorn's own command runs; all numbers there are those of the code."""
     page = (ROOT / "docs" / "operations.md").read_text()
     [example] = re.findall(r"^```python\n([^`]*serving\([^`]*)^```$", page, re.MULTILINE)
     port = str(free_port())
     (tmp_path / "orders.py").write_text(example.replace("nats://127.0.0.1:4222", fleet.url).replace("8080", port))
-    server = await start([sys.executable, "-m", "uvicorn", "--port", port, "orders:app"], os.environ, cwd=tmp_path)
+    command = [sys.executable, "-m", "uvicorn", "--loop", loop, "--port", port, "orders:app"]
+    server = await start(command, dict(os.environ), cwd=tmp_path)
     fleet.stack.push_async_callback(server.stop)
     async with connect(fleet.url) as registry, registry.directory(SERVICE) as orders:
         [me] = await until(lambda: orders.instances(routable=True), seconds=30)
@@ -100,6 +102,32 @@ async def test_it_is_registered_when_the_port_is_open_and_the_handler_comes_back
         assert signal.getsignal(signal.SIGTERM) == before
     assert await said(fleet, "never") == []
     assert await said(fleet, "one") == await said(fleet, "two") == [Registered, Deregistered]
+
+
+async def test_a_registration_that_ends_of_a_bug_is_told_at_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server goes on; in the end it raises."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async def serve() -> None:
+        port = free_port()
+        async with (
+            connect(fleet.url) as registry,
+            await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port),
+            serving(registry.register(SERVICE, host="127.0.0.1", port=port)) as me,
+        ):
+            await me.registered(20)
+            monkeypatch.setattr("adsum.clients.reconciler.next_event", broken)
+            updating = asyncio.create_task(me.update(weight=2))
+            await until(lambda: "no longer registered" in caplog.text)
+            updating.cancel()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await serve()
+    assert caught.group_contains(RuntimeError, match="a bug")
 
 
 async def test_in_another_thread_it_leaves_signals_alone(fleet: Fleet) -> None:
