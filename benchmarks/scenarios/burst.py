@@ -17,7 +17,8 @@ from benchmarks.peers import Absent, client_of, running
 from benchmarks.scenario import Figures, Scenario, against
 
 TTL = 300.0
-PATIENCE = 240.0
+PATIENCE, SLOWEST = 30.0, 200.0
+"""Seconds that it may take besides, and visible a second at the least; whoever is slower shows less than all."""
 PHASES = 1.0
 """A polled cache is met at any moment between two of its reads."""
 
@@ -38,6 +39,7 @@ async def speak(pipe: Pipe, kind: str, address: str, count: int) -> None:
 
 async def measure(kind: str, folder: Path, *, instances: int, caches: int) -> Figures:
     """Registrations a second; CPU seconds per 1,000."""
+    patience = PATIENCE + instances / SLOWEST
     async with running(kind, folder) as server:
         address = server.address
         async with Child(speak, kind=kind, address=address, count=instances) as speaker:
@@ -47,10 +49,10 @@ async def measure(kind: str, folder: Path, *, instances: int, caches: int) -> Fi
             async with observers(kind, address, caches, came=instances) as children:
                 used = server.cpu()
                 for child in children:
-                    child.tell(PATIENCE)
+                    child.tell(patience)
                 await asyncio.sleep(time.monotonic() % PHASES)
-                began, acknowledged, speaker_cpu = await speaker.ask(timeout=PATIENCE)
-                told = [await child.hear(PATIENCE + 30) for child in children]
+                began, acknowledged, speaker_cpu = await speaker.ask(timeout=patience)
+                told = [await child.hear(patience + PATIENCE) for child in children]
                 spent = {part: seconds - used[part] for part, seconds in server.cpu().items()}
     last = max((max(came.values(), default=math.nan) for came, _, _ in told), default=math.nan)
     thousands = instances / 1000
