@@ -10,8 +10,9 @@ that a connection is refused, and that it broke.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
-import shutil
 import socket
 import ssl
 import tempfile
@@ -27,6 +28,8 @@ PREFIX = "adsum-cord-"
 """How the folder of a socket is named, before the number of the process. It is told to nobody else."""
 _HELD_UP = 1 << 20
 """Bytes that wait for one end before the other is read no more."""
+
+log = logging.getLogger("adsum.cord")
 
 
 def is_never_sent(told: str) -> bool:
@@ -72,8 +75,8 @@ class _End(asyncio.Protocol):
         self.other = other
         early, self._early = bytes(self._early), bytearray()
         if early:
+            self.read(True)  # before, as the other end may be held up by it
             self.data_received(early)
-            self.read(True)
 
     def pause_writing(self) -> None:
         if self.other is not None:
@@ -170,6 +173,10 @@ class Cord:
             taken, _ = self._listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
+        except OSError as error:  # no socket is left: who connects is told, instead of being taken later
+            log.warning("cord to %s: %s", self.endpoint.address, error)
+            self.end()
+            return
         self._listen_no_more()
         taken.setblocking(False)
         self._joining = self._loop.create_task(self._join(taken), name=f"cord to {self.endpoint.address}")
@@ -191,4 +198,7 @@ class Cord:
             self._loop.remove_reader(listener)
             listener.close()
         if self.path:
-            shutil.rmtree(Path(self.path).parent, ignore_errors=True)
+            path = Path(self.path)
+            with contextlib.suppress(OSError):  # also when it was removed before
+                path.unlink(missing_ok=True)
+                path.parent.rmdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -94,7 +95,7 @@ def test_a_reader_that_is_slow_holds_up_the_writer_and_nothing_is_lost(run: Run)
         sent: list[int] = []
 
         async def write(writer: asyncio.StreamWriter) -> None:
-            while len(sent) < 3_000:
+            while len(sent) < 1_000:
                 writer.write(bytes([len(sent) % 256]) * 100_000)
                 await writer.drain()
                 sent.append(len(sent))
@@ -105,8 +106,8 @@ def test_a_reader_that_is_slow_holds_up_the_writer_and_nothing_is_lost(run: Run)
             while len(sent) > held_up or not held_up:
                 held_up = len(sent)
                 await asyncio.sleep(0.2)
-            assert held_up < 1_000, "300 MB were to be sent, and nobody read"
-            for number in range(3_000):
+            assert held_up < 500, "100 MB were to be sent, and nobody read"
+            for number in range(1_000):
                 assert await reader.readexactly(100_000) == bytes([number % 256]) * 100_000
             await writing
 
@@ -152,6 +153,30 @@ def test_it_leaves_nothing_behind_whether_it_was_used_or_not(run: Run) -> None:
             await until(held, lambda now: now <= before)
         with pytest.raises(NotConnected):
             await Cord.tie(Endpoint(host="127.0.0.1", port=free_port()))
+
+    run(test())
+
+
+def test_where_no_socket_is_left_it_ends(run: Run) -> None:
+    """And is not tried again for as long as nobody closes one; nothing is left of it."""
+
+    async def test() -> None:
+        async with echoing() as (endpoint, _):
+            cord = await Cord.tie(endpoint)
+            with socket.socket(socket.AF_UNIX) as client:
+                before = resource.getrlimit(resource.RLIMIT_NOFILE)
+                lowest_free = os.dup(client.fileno())
+                os.close(lowest_free)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+                try:
+                    client.connect(cord.path)
+                    await until(lambda: not cord.stands)
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+                assert cord.path.split("/")[-2] not in os.listdir(tempfile.gettempdir())
+                with pytest.raises(ConnectionResetError):
+                    client.recv(1)
+            await cord.close()
 
     run(test())
 
