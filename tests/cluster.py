@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sysconfig
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable
 from adsum.events.streams import EVENTS
 
+from .cli.programs import free_port
 from .waiting import until
 
 __all__ = ["ELECTIONS", "Node", "cluster", "jetstream_answers"]
@@ -93,11 +93,7 @@ async def jetstream_answers(bus: Broker) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for taken in sockets:
-            taken.bind(("127.0.0.1", 0))
-        return [taken.getsockname()[1] for taken in sockets]
-    finally:
-        for taken in sockets:
-            taken.close()
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)

@@ -12,6 +12,7 @@ from hypothesis import settings
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.streams import ensure_streams
 from adsum.projector.embedded import EmbeddedBroker
+from tests.cli.programs import free_port
 
 # In CI the same examples every time; at a desk other ones every time, and what fails is told as it can be repeated.
 settings.register_profile("adsum", deadline=None, derandomize="CI" in os.environ, print_blob=True)
@@ -20,8 +21,8 @@ settings.load_profile("adsum")
 
 @pytest.fixture
 async def nats(tmp_path: Path) -> AsyncIterator[EmbeddedBroker]:
-    """A nats-server of the test's own, on a free port."""
-    server = await EmbeddedBroker.start(tmp_path / "broker", port=0)
+    """A nats-server of the test's own, on a free port that stays its own while it is restarted."""
+    server = await EmbeddedBroker.start(tmp_path / "broker", port=free_port())
     yield server
     await server.stop()
 

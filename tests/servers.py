@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from adsum.projector.embedded import _binary, die_with_parent
+from tests.cli.programs import free_port
 from tests.waiting import until
 
 
@@ -19,7 +20,7 @@ class Server:
 
     def __init__(self, folder: Path, config: str = "", jetstream: bool = True) -> None:
         self.folder, self.config, self.jetstream = folder, config, jetstream
-        self.port = -1
+        self.port = free_port()
         self._process: asyncio.subprocess.Process | None = None
         self._monitor = ""
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +39,6 @@ class Server:
         file = self.folder / f"nats-server_{self._process.pid}.ports"
         await until(lambda: file.exists() or self._process is None or self._process.returncode is not None)
         ports = msgspec.json.decode(await until(file.read_bytes), type=dict[str, list[str]])
-        self.port = int(ports["nats"][0].rsplit(":", 1)[1])
         self._monitor = ports.get("monitoring", [""])[0]
         return self
 

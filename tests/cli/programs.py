@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 from tests.waiting import until
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
+LOWEST_PORT = 10_000
 LISTENER = """
 import signal, socket, sys
 signal.signal(signal.SIGTERM, lambda *_: (print("got TERM", flush=True), sys.exit(7)))
@@ -34,9 +36,18 @@ def listener(port: int) -> list[str]:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """A port that nobody listens at, and none of those that the system gives to outgoing connections.
+
+    Of these one can be taken before our program listens there, or while it is restarted.
+    """
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = LOWEST_PORT + secrets.randbelow(first_given - LOWEST_PORT)
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:  # somebody listens there
+            continue
 
 
 def environment(url: str) -> dict[str, str]:
@@ -96,12 +107,24 @@ class Running:
 
     async def says(self, text: str, seconds: float = 10.0) -> str:
         """Wait for a line on standard error that contains `text`."""
-        lines = await until(lambda: self.err, lambda lines: any(text in line for line in lines), seconds)
-        return next(line for line in lines if text in line)
+        return await self._line(self.err, text, seconds)
 
     async def prints(self, text: str, seconds: float = 10.0) -> str:
         """Wait for a line on standard output that contains `text`."""
-        lines = await until(lambda: self.out, lambda lines: any(text in line for line in lines), seconds)
+        return await self._line(self.out, text, seconds)
+
+    async def _line(self, lines: list[str], text: str, seconds: float) -> str:
+        """The first of `lines` that contains `text`; fails at once where the program ended without it."""
+
+        def there(lines: list[str]) -> bool:
+            return any(text in line for line in lines)
+
+        def look() -> list[str]:
+            ended = self.process.returncode is not None and all(reader.done() for reader in self.readers)
+            assert not ended or there(lines), f"it ended without {text!r}; out: {self.out}, err: {self.err}"
+            return lines
+
+        await until(look, there, seconds)
         return next(line for line in lines if text in line)
 
     @property

@@ -25,6 +25,7 @@ from adsum.events.lifecycle import (
 )
 from adsum.events.streams import ensure_streams
 from adsum.projector.embedded import EmbeddedBroker
+from tests.cli.programs import free_port
 from tests.faults.logs import become_another_log
 from tests.proxy import proxy_to
 from tests.waiting import until
@@ -43,8 +44,8 @@ async def restarted(nats: EmbeddedBroker, tmp_path: Path) -> EmbeddedBroker:
 async def test_a_service_starts_without_a_broker_and_registers_when_there_is_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = await EmbeddedBroker.start(tmp_path, port=0)
-    port = int(server.url.rsplit(":", 1)[1])
+    port = free_port()
+    server = await EmbeddedBroker.start(tmp_path, port=port)
     await server.stop()
     async with connect(server.url) as registry:
         began = time.monotonic()
