@@ -133,7 +133,7 @@ class Leases:
 
         One that is stale revives by it. Raises Expired when it is over, BrokerUnavailable, BrokerRefused.
         """
-        async with self._within(self._timeout, lease):
+        async with self._within(lease):
             await self._renew(lease)
 
     async def deregister(self, lease: Lease, reason: str = "") -> None:
@@ -142,7 +142,7 @@ class Leases:
         Raises BrokerUnavailable, BrokerRefused: then it may be there still; ask again, or let it expire.
         """
         check_text("reason", reason, LONGEST_REASON)
-        async with self._within(self._timeout, lease):
+        async with self._within(lease):
             with suppress(Expired):
                 await self._end(lease, reason)
 
@@ -163,7 +163,7 @@ class Leases:
             async with asyncio.timeout(self._timeout):
                 while True:
                     try:
-                        async with self._within(None, lease):
+                        async with self._within(lease):
                             await connection(self._broker)
                             return await self._renew(lease)
                     except (BrokerUnavailable, BrokerRefused) as error:
@@ -237,13 +237,14 @@ class Leases:
         raise lease._over
 
     @asynccontextmanager
-    async def _within(self, seconds: float | None, lease: Lease) -> AsyncIterator[None]:
-        """Seconds for the broker to answer, and whatever it did not do in them as BrokerUnavailable."""
+    async def _within(self, lease: Lease) -> AsyncIterator[None]:
+        """The time that the broker has to answer, and whatever it did not do in it as BrokerUnavailable."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._timeout):
                 yield
         except TimeoutError:
-            raise self._refusal(lease) or BrokerUnavailable(f"{lease.key}: no answer within {seconds:g} s") from None
+            late = BrokerUnavailable(f"{lease.key}: no answer within {self._timeout:g} s")
+            raise self._refusal(lease) or late from None
         except ReaderLost as error:
             raise BrokerUnavailable(f"{lease.key}: {error}") from None
 

@@ -64,6 +64,6 @@ async def adsumd(
                 own = error
             serving.cancel()
     except BaseExceptionGroup as failed:
-        raise first_error(failed) from None
+        raise first_error(failed) from own
     if own is not None:
         raise own

@@ -164,8 +164,9 @@ class Selection:
     # ---- nobody
 
     def _another(self, key: str | bytes | None, avoid: Collection[Picked]) -> Picked:
+        tried = {id(picked.calls) for picked in avoid}
         for picked in (self._choose(key), *self.policy.ordered(key)):
-            if not _among(picked, avoid):
+            if id(picked.calls) not in tried:
                 return picked
         raise NoneRoutable(self.what, self._reasons({"tried already": len(self._members)}))
 

@@ -153,7 +153,6 @@ class Pool(Generic[C]):
         del self._lines[line.calls]
         if not line.users:
             line.free.set()
-        self._closing[line] = None
         self._closing[line] = start(self._tasks, self._close(line, linger), f"closing {line}")
 
     def changed(self, change: Change) -> None:
