@@ -19,7 +19,7 @@ import msgspec
 from adsum.clients import Peer, Peers, connect, http
 from tests.peers.deployed import SERVICE
 
-WORK = (5, 20, 100, 300)
+WORK = (5, 20, 100, 500)
 """Milliseconds that calls take."""
 
 
