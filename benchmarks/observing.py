@@ -23,9 +23,12 @@ def spent() -> float:
 
 
 class Seen:
-    """What a cache saw: `came` and `went`, by id, at the first time each (monotonic seconds)."""
+    """What a cache saw: `came` and `went`, by id, at the first time each (monotonic seconds).
 
-    def __init__(self, came: int, went: int) -> None:
+    `came` is how many are expected, `went` who.
+    """
+
+    def __init__(self, came: int, went: frozenset[str]) -> None:
         self.came: dict[str, float] = {}
         self.went: dict[str, float] = {}
         self._expected = came, went
@@ -36,16 +39,16 @@ class Seen:
         """See `peers.client.Heard`."""
         (self.came if instance is not None else self.went).setdefault(id, time.monotonic())
         came, went = self._expected
-        if len(self.came) >= came and len(self.went) >= went and not self._all.is_set():
+        if len(self.came) >= came and went <= self.went.keys() and not self._all.is_set():
             self._loop.call_soon_threadsafe(self._all.set)
 
     async def all(self, timeout: float) -> None:
-        """Until as many came and went as are expected, at most so long; whether they did the caller has to see."""
+        """Until all that is expected was seen, at most so long; whether it was the caller has to see."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._all.wait(), timeout)
 
 
-async def observe(pipe: Pipe, kind: str, address: str, came: int, went: int) -> None:
+async def observe(pipe: Pipe, kind: str, address: str, came: int, went: frozenset[str]) -> None:
     """Say when the cache is complete; upon a time limit, tell what it saw until then, and its CPU seconds."""
     async with client_of(kind, address) as one:
         seen = Seen(came, went)
@@ -58,7 +61,9 @@ async def observe(pipe: Pipe, kind: str, address: str, came: int, went: int) -> 
 
 
 @asynccontextmanager
-async def observers(kind: str, address: str, count: int, came: int = 0, went: int = 0) -> AsyncIterator[list[Child]]:
+async def observers(
+    kind: str, address: str, count: int, came: int = 0, went: frozenset[str] = frozenset()
+) -> AsyncIterator[list[Child]]:
     """So many processes with a cache each, complete when the block begins."""
     async with AsyncExitStack() as stack:
         made = [Child(observe, kind=kind, address=address, came=came, went=went) for _ in range(count)]

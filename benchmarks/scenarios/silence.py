@@ -62,7 +62,8 @@ async def measure(kind: str, folder: Path, *, instances: int, victims: int, ttl:
         ]
         for child in doomed:
             await child.ask()
-        [observer] = await stack.enter_async_context(observers(kind, server.address, 1, went=victims))
+        ids = frozenset(making.id_of(instances + n) for n in range(victims))
+        [observer] = await stack.enter_async_context(observers(kind, server.address, 1, went=ids))
         observer.tell(6 * ttl + 30)
         ends = sorted((dice.uniform(beat, 2 * beat), n) for n in range(victims))
         began, killed = time.monotonic(), {}
