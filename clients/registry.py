@@ -218,6 +218,8 @@ class Registry:
         bounds = Bounds(
             timeout=timeout, grace=grace, connect_timeout=connect_timeout, attempts=attempts, idle=idle, limit=limit
         )
+        if isinstance(dial, type) or not hasattr(dial, "dial"):
+            raise InvalidValue("dial", dial, "must be a dialer: what http(), grpc() or flight() gives")
         if not services and capability is None and directory is None:
             raise InvalidValue("services", services, "name a service, a capability, or give a directory")
         if directory is not None and (capability is not None or len(services) > 1):

@@ -9,8 +9,12 @@ from urllib.parse import urlsplit
 from adsum.events.errors import InvalidValue
 
 from .catalog import Catalog
-from .postgres import PostgresCatalog
-from .sqlite import SQLiteCatalog
+
+try:
+    from .postgres import PostgresCatalog
+    from .sqlite import SQLiteCatalog
+except ModuleNotFoundError as error:
+    raise ImportError("adsumd needs aiosqlite and asyncpg: pip install 'adsum[projector]'") from error
 
 __all__ = ["open_catalog", "without_password"]
 

@@ -58,6 +58,8 @@ class Selection:
     ) -> None:
         if not 0 <= panic <= 1:
             raise InvalidValue("panic", panic, "must be from 0 (never) to 1")
+        if not isinstance(policy, Policy):
+            raise InvalidValue("policy", policy, "must be an object of a policy, such as RoundRobin()")
         if policy.taken:
             raise InvalidValue("policy", policy, "is that of another selection: each needs one of its own")
         policy.taken = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -169,3 +171,23 @@ async def test_every_command_explains_itself(nowhere: Adsum) -> None:
         assert result.code == 0
         assert "Example" in result.out
     assert "Exit codes" in (await nowhere("--help")).out
+
+
+@pytest.mark.parametrize(
+    ("module", "without", "code", "told"),
+    [
+        ("adsum.clients.cli", "click", 2, "adsum: needs adsum[cli]: pip install 'adsum[cli]'"),
+        ("adsum.clients.cli", "rich", 2, "adsum: needs adsum[cli]: pip install 'adsum[cli]'"),
+        (
+            "adsum.projector.main",
+            "asyncpg",
+            1,
+            "ImportError: adsumd needs aiosqlite and asyncpg: pip install 'adsum[projector]'",
+        ),
+    ],
+)
+def test_a_program_without_its_extra_says_what_to_install(module: str, without: str, code: int, told: str) -> None:
+    """As where adsum was installed as a library alone."""
+    program = f"import sys; sys.modules[{without!r}] = None; from {module} import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[-1]) == (code, "", told)

@@ -275,6 +275,8 @@ async def test_peers_of_a_service_a_capability_or_a_directory(registry: Registry
             registry.peers(directory=orders, capability="Payments", dial=http())
         with pytest.raises(InvalidValue, match="limit"):
             registry.peers("orders", dial=http(), limit=0)
+        with pytest.raises(InvalidValue, match="must be a dialer"):
+            registry.peers("orders", dial=http)
 
 
 def test_without_httpx_the_clients_work_and_say_what_is_missing() -> None:

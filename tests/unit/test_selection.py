@@ -209,6 +209,10 @@ def test_what_makes_no_sense_is_refused() -> None:
     crowd.select(policy)
     with pytest.raises(InvalidValue, match="each needs one of its own"):
         crowd.select(policy)
+    for no_policy in (RoundRobin, "RoundRobin"):
+        with pytest.raises(InvalidValue, match="must be an object of a policy"):
+            crowd.select(no_policy)
+    crowd.select(RoundRobin())  # a class that was taken would be taken for good, with all its objects
     for panic in (-0.1, 1.1):
         with pytest.raises(InvalidValue, match="panic"):
             crowd.select(panic=panic)
