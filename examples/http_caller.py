@@ -23,7 +23,7 @@ async def main() -> None:
     """Who is not reached, or is not who it should be, costs nothing but the next one being asked."""
     async with (
         connect(os.environ.get("ADSUM_NATS")) as registry,
-        registry.peers("hello", dial=http(), verify=True, timeout=5.0) as peers,
+        registry.peers("greeter", dial=http(), verify=True, timeout=5.0) as peers,
     ):
         for _ in range(10):
             try:

@@ -39,7 +39,7 @@ async def main(port: int) -> None:
     for sent in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sent, stop.set)
     async with connect(os.environ.get("ADSUM_NATS")) as registry:
-        registration = registry.register("hello", host="127.0.0.1", port=port, metadata={"health.main": "/health"})
+        registration = registry.register("greeter", host="127.0.0.1", port=port, metadata={"health.main": "/health"})
 
         async def hello(scope: dict[str, Any], receive: Any, send: Any) -> None:
             body = b"" if scope["path"] == "/health" else f"hello from {registration.id}\n".encode()

@@ -98,18 +98,18 @@ async def test_the_http_pair(url: str, registry: Registry) -> None:
     """All who serve are called; one that drains under calls loses none; when all have left, nobody is there."""
     ports = [str(free_port()) for _ in range(3)]
     async with serving(url, "http_service.py", *((port,) for port in ports)) as services:
-        ids = await present(registry, "hello", 3)
+        ids = await present(registry, "greeter", 3)
         called = await result(url, "http_caller.py")
         assert (called.code, called.err) == (0, "")
         assert sorted(set(called.out.splitlines())) == [f"hello from {id}" for id in ids]
         assert len(called.out.splitlines()) == 10
         calling = asyncio.ensure_future(result(url, "http_caller.py"))
-        await leaves_in_order(services[0], registry, "hello")
+        await leaves_in_order(services[0], registry, "greeter")
         assert (await calling).out.count("hello from") == 10, (await calling).err
-        await asyncio.gather(*(leaves_in_order(one, registry, "hello") for one in services[1:]))
+        await asyncio.gather(*(leaves_in_order(one, registry, "greeter") for one in services[1:]))
     nobody = await result(url, "http_caller.py")
     assert nobody.code == 0
-    assert set(nobody.out.splitlines()) == {"nobody to call of default/hello: no instance is registered"}
+    assert set(nobody.out.splitlines()) == {"nobody to call of default/greeter: no instance is registered"}
 
 
 async def test_the_grpc_pair(url: str, registry: Registry) -> None:
