@@ -19,8 +19,8 @@ from adsum.clients.reporting import Reporting
 from adsum.events.errors import AdsumError, InvalidValue
 
 from .dialing import Blame, Dialer, Peer
-from .pool import Pool
-from .reaching import Reached, Reaching
+from .pool import Line, Pool
+from .reaching import Reached, Reaching, tell_of
 from .retrying import Budget, may_try_another
 
 __all__ = ["Bounds", "Peers"]
@@ -68,7 +68,8 @@ class Peers(Generic[C]):
         self.directory, self.selection = directory, selection
         self._dial, self._reporting, self._bounds, self._own, self._verify = dial, reporting, bounds, own, verify
         self._budget = Budget()
-        self._clock = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
         self._tasks: asyncio.TaskGroup | None = None
         self._pool: Pool[C] | None = None
         self._reports: set[asyncio.Task[None]] = set()
@@ -95,7 +96,7 @@ class Peers(Generic[C]):
         `timeout`: seconds for all of it, the wait for a connection and other tries included; the block's unless given.
         `key`: for policies that choose by it. `idempotent`: twice is as good as once, so that it is also tried on
         another peer when the first one broke off and perhaps had done it. `fn` makes one request: when it makes
-        several, they are all made again. It is called for each peer that is tried.
+        several, they are all made again, and an error of any of them is taken for the peer's. It is called for each peer that is tried.
 
         Raises what `fn` raised, with notes of whom it called if that broke, and of who else was tried; Unreachable
         (NotItself) where nobody could be reached, TimeoutError with whom it waited for; and as `Selection.pick`:
@@ -165,6 +166,8 @@ class Peers(Generic[C]):
     def _reach(self, timeout: float | None, key: str | bytes | None) -> Reaching[C]:
         if self._pool is None:
             raise RuntimeError("enter the peers first, and call within their block: async with registry.peers(…) as …")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(f"the {self} are of another event loop: make others in this one")
         seconds = self._bounds.timeout if timeout is None else timeout
         return Reaching(self.selection, self._pool, self._report, self._dial.blame, key, seconds)
 
@@ -207,6 +210,9 @@ class Peers(Generic[C]):
             return False
         return blame is Blame.UNREACHABLE or self._budget.spend()
 
+    def _unawaited(self, line: Line[C]) -> None:
+        tell_of(line, self.selection.begun(line.picked), self._dial.blame, self._report)
+
     def _report(self, picked: Picked, error: Exception) -> None:
         """Tell adsumd that a peer could not be reached; no call waits for it."""
         if self._pool is None or self._tasks is None or len(self._reports) >= MOST_REPORTS:
@@ -241,6 +247,7 @@ class Peers(Generic[C]):
                 idle=bounds.idle,
                 limit=bounds.limit,
                 linger=bounds.timeout + bounds.grace,
+                unawaited=self._unawaited,
             )
             loops = [
                 tasks.create_task(pool.sweep(), name=f"{self}: idle ones"),

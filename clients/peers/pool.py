@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from adsum.clients.block import start
@@ -43,12 +44,14 @@ class Line(Generic[C]):
         "error",
         "free",
         "instance",
+        "picked",
         "ready",
         "used",
         "users",
     )
 
     def __init__(self, picked: Picked, now: float) -> None:
+        self.picked = picked
         self.instance, self.endpoint, self.calls = picked.instance, picked.endpoint, picked.calls
         self.began = self.used = self.answered = now
         self.connection = cast(C, None)
@@ -66,7 +69,7 @@ class Line(Generic[C]):
 class Pool(Generic[C]):
     """`connect_timeout`: seconds of a dial, verifying included. `idle`: seconds without a call until it is closed.
     `limit`: connections at most, those being dialed or closed included. `linger`: seconds that calls may still go on
-    over a connection to an instance that left."""
+    over a connection to an instance that left. `unawaited` is told of a dial that failed when nobody waited for it."""
 
     def __init__(
         self,
@@ -78,8 +81,9 @@ class Pool(Generic[C]):
         idle: float,
         limit: int,
         linger: float,
+        unawaited: Callable[[Line[C]], None],
     ) -> None:
-        self._dial, self._tasks, self._verify = dial, tasks, verify
+        self._dial, self._tasks, self._verify, self._unawaited = dial, tasks, verify, unawaited
         self._connect_timeout, self._idle, self._limit, self._linger = connect_timeout, idle, limit, linger
         self._clock = asyncio.get_running_loop().time
         self._lines: dict[Calls, Line[C]] = {}
@@ -205,6 +209,8 @@ class Pool(Generic[C]):
         finally:
             if not line.ready:
                 self.retire(line)
+                if line.error is not None and not line.users:
+                    self._unawaited(line)
             elif self._waiting:
                 self._notice.tell()
 

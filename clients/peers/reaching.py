@@ -12,9 +12,9 @@ from adsum.events.errors import InvalidValue
 
 from .dialing import Blame
 from .pool import Line, Pool
-from .retrying import patience
+from .retrying import is_overdue, patience
 
-__all__ = ["Reached", "Reaching"]
+__all__ = ["Reached", "Reaching", "tell_of"]
 
 C = TypeVar("C")
 
@@ -84,8 +84,10 @@ class Reaching(Generic[C]):
             ready = await self._first(newest, room)
             if ready is not None:
                 return ready
-            if room is None or (room.done() and not being_made):
-                wanted = None  # all were in use, and by now the policy may see another one
+            if room is None or (room.done() and not being_made) or wanted not in self._selection.members:
+                wanted = (
+                    None  # all were in use, and by now the policy may see another one; or it is to be called no more
+                )
 
     def found_it_gone(self, reached: Reached[C], error: Exception) -> bool:
         """Whether a connection that was kept from before is no more, which says nothing of the peer: it may be dialed.
@@ -107,8 +109,11 @@ class Reaching(Generic[C]):
 
     def end(self) -> None:
         """The caller waits for nobody any more; the dials go on behind."""
-        for reached in self._waiting.values():
-            reached.call.abandoned()
+        for line, reached in self._waiting.items():
+            if line.dialing.done() and not line.ready:
+                self._tell(reached)
+            else:
+                reached.call.abandoned()
             self.leave(reached)
         self._waiting.clear()
 
@@ -119,9 +124,17 @@ class Reaching(Generic[C]):
                 error.add_note(f"tried before: {type(other).__name__}: {other}")
 
     def judge(self, line: Line[C], error: Exception) -> tuple[Exception, Blame]:
-        """What to tell of an error of a call, and whose fault it was."""
+        """What to tell of an error of a call, and whose fault it was.
+
+        One about somebody else, who was called meanwhile, says nothing of this peer; of a group, nobody knows what was
+        done.
+        """
+        if isinstance(error, ExceptionGroup):
+            blames = {self.judge(line, one)[1] for one in error.exceptions}
+            return error, Blame.BROKEN if blames & {Blame.BROKEN, Blame.UNREACHABLE} else Blame.ANSWERED
         if isinstance(error, NotItself):
-            return error, Blame.UNREACHABLE
+            own = (error.key, error.address) == (line.instance.key, line.endpoint.address)
+            return error, Blame.UNREACHABLE if own else Blame.ANSWERED
         blame = Blame.BROKEN if isinstance(error, TimeoutError) else self._blame(error)
         if blame is Blame.UNREACHABLE:
             return Unreachable(line.instance.key, line.endpoint.address, _words(error)), blame
@@ -201,28 +214,23 @@ class Reaching(Generic[C]):
     def _failed(self, reached: Reached[C]) -> None:
         """Its dial ended in vain. Raises what is no fault of the peer."""
         self.leave(reached)
-        line, cause = reached.line, reached.line.error
-        told = _afresh(line, cause)
-        sure = cause is None or isinstance(told, NotItself | TimeoutError)
-        blame = Blame.UNREACHABLE if cause is None or sure else self._blame(cause)
-        if cause is None or blame is Blame.ANSWERED:
-            reached.call.abandoned()
-        else:
-            reached.call.failed()
-            if blame is not Blame.DECLINED:
-                self._report(reached.picked, told)
+        told, blame = self._tell(reached)
+        cause = reached.line.error
         if cause is not None and blame is Blame.ANSWERED:
             raise cause
         self.errors.append(told)
 
+    def _tell(self, reached: Reached[C]) -> tuple[Exception, Blame]:
+        return tell_of(reached.line, reached.call, self._blame, self._report)
+
     def _pass_over(self) -> None:
-        """Those who are waited for are too slow."""
+        """Those who are waited for are too slow for this caller. That is their fault only when their time is over."""
         for line, reached in self._waiting.items():
-            if not reached.late:
+            waited = self._clock() - line.began
+            if not reached.late and is_overdue(waited):
                 reached.late = True
                 reached.call.failed()
-                waited = f"no answer to the dial within {self._clock() - line.began:.1f} s"
-                self._report(reached.picked, TimeoutError(waited))
+                self._report(reached.picked, TimeoutError(f"no answer to the dial within {waited:.1f} s"))
 
     def _too_late(self) -> TimeoutError:
         why = "all connections are in use"
@@ -232,6 +240,22 @@ class Reaching(Generic[C]):
         error = TimeoutError(f"nobody of {self._selection.what} was reached within {self.seconds:g} s: {why}")
         self.note(error)
         return error
+
+
+def tell_of(
+    line: Line[C], call: Call, blame: Callable[[Exception], Blame], report: Callable[[Picked, Exception], None]
+) -> tuple[Exception, Blame]:
+    """Of a dial that ended in vain: what a caller is told, and whose fault it was."""
+    told, fault = _afresh(line, line.error), Blame.UNREACHABLE
+    if line.error is not None and not isinstance(told, NotItself | TimeoutError):
+        fault = blame(line.error)
+    if line.error is None or fault is Blame.ANSWERED:
+        call.abandoned()
+    else:
+        call.failed()
+        if fault is not Blame.DECLINED:
+            report(line.picked, told)
+    return told, fault
 
 
 def _afresh(line: Line[C], cause: Exception | None) -> Exception:

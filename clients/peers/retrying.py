@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .dialing import Blame
 
-__all__ = ["Budget", "may_try_another", "patience"]
+__all__ = ["Budget", "is_overdue", "may_try_another", "patience"]
 
 SHARE = 0.25
 """Of the time that is left, for which one dial is waited for before somebody else is tried as well."""
@@ -28,6 +28,11 @@ def may_try_another(blame: Blame, *, idempotent: bool, attempts_left: int, secon
 def patience(seconds_left: float) -> float:
     """Seconds for which one dial is waited for before somebody else is tried as well; it goes on behind."""
     return max(min(SHARE * seconds_left, LONGEST), SHORTEST)
+
+
+def is_overdue(seconds: float) -> bool:
+    """Whether a dial that goes on for so long says something of the peer, and not of a caller who is in a hurry."""
+    return seconds >= LONGEST
 
 
 class Budget:

@@ -1,0 +1,132 @@
+"""What a call says of the peer that it called, and what it does not say: neither a caller's hurry nor the trouble of
+somebody else, who is called within it, costs a healthy peer its callers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from adsum.clients import NotItself, PickFirst
+from tests.peers.talking import Crowd, ask, crowd
+from tests.waiting import until
+
+
+@pytest.fixture
+async def three() -> AsyncIterator[Crowd]:
+    """Three talkers."""
+    async with crowd("a", "b", "c") as made:
+        yield made
+
+
+async def test_callers_in_a_hurry_eject_nobody_who_is_far_away(three: Crowd) -> None:
+    """Dials that last longer than the callers wait, and end well, say nothing of the peers, however many wait."""
+    holds = {talker.port: asyncio.Event() for talker in three.talkers.values()}
+    three.phone.hold = dict(holds)
+    async with three.peers() as peers:
+        for _ in range(3):
+            calls = [peers.call(ask("hello"), timeout=0.1) for _ in range(20)]
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in ended} == {TimeoutError}
+        assert [picked.calls.failures for picked in peers.selection.members] == [0, 0, 0]
+        for hold in holds.values():
+            hold.set()
+        await until(lambda: three.phone.open == 3)
+        answers = {await peers.call(ask("hello"), timeout=30) for _ in range(3)}
+        assert answers == {"a hello", "b hello", "c hello"}
+        assert (three.phone.dialed, three.reports) == (3, [])
+
+
+async def test_a_dial_in_vain_counts_once_when_nobody_waits_for_it_any_more(three: Crowd) -> None:
+    """Whoever was in a hurry left long before; or is busy with another peer, and learns of it afterwards."""
+    hold = three.phone.hold[three.talkers["a"].port] = asyncio.Event()
+    async with three.peers(policy=PickFirst(), connect_timeout=0.5) as peers:
+        [a, _, _] = peers.selection.members
+        assert await peers.call(ask("hello"), timeout=0.3) == "b hello"
+        assert (a.calls.failures, three.reports) == (0, [])
+        await until(lambda: a.calls.failures)
+        assert await until(lambda: three.reports) == [
+            ("a", f"TimeoutError: default/orders/a at {a.endpoint.address} did not answer the dial within 0.5 s")
+        ]
+        async with peers.using(timeout=0.3) as peer:
+            assert peer.instance.id == "b"
+            await until(lambda: peers.connections, (1).__eq__)
+            assert a.calls.failures == 1
+        assert (a.calls.failures, a.calls.outstanding) == (2, 0)
+        three.leave("b")
+        three.leave("c")
+        del three.phone.hold[three.talkers["a"].port]
+        assert await peers.call(ask("hello"), timeout=30) == "a hello"
+        assert not hold.is_set()
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_somebody_else_who_is_not_himself_says_nothing_of_who_was_called(three: Crowd, grouped: bool) -> None:
+    """What was sent to the peer is not sent again: that it was somebody else is about whom the function called."""
+    async with crowd("x") as others:
+        others.talkers["x"].answers["who"] = "default/orders/y"
+        others.tell("x", metadata={"health.main": "/health"})
+        async with three.peers(policy=PickFirst()) as peers, others.peers(verify=True) as others_peers:
+
+            async def pay(peer: object) -> None:
+                await peer.connection.say("buy")  # type: ignore[attr-defined]
+                if not grouped:
+                    await others_peers.call(ask("pay"), timeout=30)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(others_peers.call(ask("pay"), timeout=30))
+
+            with pytest.raises(ExceptionGroup if grouped else NotItself):
+                await peers.call(pay, timeout=30)
+            assert [talker.heard for talker in three.talkers.values()] == [["buy"], [], []]
+            assert (three.reports, peers.selection.members[0].calls.failures) == ([], 0)
+
+
+async def test_of_a_group_nobody_knows_what_was_done(three: Crowd) -> None:
+    """It broke if one of its errors says so, be it that nothing was sent: something else of it perhaps was."""
+    errors: list[Exception] = []
+    called: list[str] = []
+
+    async def fail(peer: object) -> None:
+        called.append(peer.instance.id)  # type: ignore[attr-defined]
+        raise ExceptionGroup("some", [ValueError(), ExceptionGroup("of them", errors)])
+
+    async with three.peers(policy=PickFirst()) as peers:
+        [a, *_] = peers.selection.members
+        for error, failures in ((KeyError(), 0), (ConnectionResetError(), 1), (ConnectionRefusedError(), 2)):
+            errors[:] = [error]
+            with pytest.raises(ExceptionGroup):
+                await peers.call(fail, timeout=30)
+            assert a.calls.failures == failures
+        assert called == ["a", "a", "a"]
+        with pytest.raises(ExceptionGroup):
+            await peers.call(fail, timeout=30, idempotent=True)
+        assert called[3:] == ["a", "b", "c"]
+
+
+async def test_who_is_to_be_called_no_more_is_not_called_when_there_is_room(three: Crowd) -> None:
+    """It was picked, and drained while the call waited for room."""
+    three.leave("c")
+    closing = asyncio.Event()
+    hang_up = three.phone.close
+
+    async def slowly(connection: object) -> None:
+        await closing.wait()
+        await hang_up(connection)  # type: ignore[arg-type]
+
+    three.phone.close = slowly  # type: ignore[method-assign]
+    async with three.peers(limit=1) as peers:
+        assert await peers.call(ask("hello")) == "a hello"
+        waiting = asyncio.create_task(peers.call(ask("hello"), timeout=30))  # to b, for whom a makes room
+        await until(lambda: peers._pool.making_room)  # type: ignore[union-attr]
+        three.tell("b", mode="draining")
+        closing.set()
+        assert await waiting == "a hello"
+        assert three.talkers["b"].heard == []
+
+
+async def test_peers_are_of_one_event_loop(three: Crowd) -> None:
+    async with three.peers() as peers:
+        with pytest.raises(RuntimeError, match="peers of default/orders are of another event loop"):
+            await asyncio.to_thread(lambda: asyncio.run(peers.call(ask("hello"))))
+        assert await peers.call(ask("hello")) == "a hello"
