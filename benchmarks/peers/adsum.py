@@ -27,6 +27,7 @@ from . import client
 from .serving import Server
 
 PATIENCE = 300.0
+LOAD_LIMIT = 120.0
 
 
 def missing() -> str | None:
@@ -144,19 +145,27 @@ class Client(client.Client):
 
     async def load(self) -> Sequence[Instance]:
         """A directory."""
-        async with self.registry.directory(self.group, wait=120) as directory:
+        async with self._directory() as directory:
             return directory.instances()
 
     @asynccontextmanager
     async def watch(self, heard: client.Heard) -> AsyncIterator[object]:
         """A directory."""
-        async with self.registry.directory(self.group, wait=120) as directory:
+        async with self._directory() as directory:
             following = asyncio.create_task(_follow(directory, heard))
             try:
                 yield directory
             finally:
                 following.cancel()
                 await asyncio.wait([following])
+
+    @asynccontextmanager
+    async def _directory(self) -> AsyncIterator[Directory]:
+        """A loaded one; by itself it would go on behind."""
+        async with self.registry.directory(self.group, wait=LOAD_LIMIT) as directory:
+            if directory.state == "loading":
+                raise RuntimeError(f"a directory was not loaded within {LOAD_LIMIT:g} s")
+            yield directory
 
 
 async def _follow(directory: Directory, heard: client.Heard) -> None:
