@@ -96,7 +96,8 @@ class Peers(Generic[C]):
         `timeout`: seconds for all of it, the wait for a connection and other tries included; the block's unless given.
         `key`: for policies that choose by it. `idempotent`: twice is as good as once, so that it is also tried on
         another peer when the first one broke off and perhaps had done it. `fn` makes one request: when it makes
-        several, they are all made again, and an error of any of them is taken for the peer's. It is called for each peer that is tried.
+        several, they are all made again, and an error of any of them is taken for the peer's. It is called for each
+        peer that is tried.
 
         Raises what `fn` raised, with notes of whom it called if that broke, and of who else was tried; Unreachable
         (NotItself) where nobody could be reached, TimeoutError with whom it waited for; and as `Selection.pick`:
