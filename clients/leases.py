@@ -94,8 +94,8 @@ class Leases:
         self,
         service: str,
         endpoint: Endpoint | str,
-        *,
         ttl: float = DEFAULT_TTL,
+        *,
         id: str | None = None,
         protocol: str = DEFAULT_PROTOCOL,
         capabilities: Iterable[str] = (),
@@ -106,9 +106,10 @@ class Leases:
     ) -> Lease:
         """Begin a life: it is in the log when this returns. Silent for a `ttl` it is stale, for two it is gone.
 
-        `endpoint`: one, or "host:port", which speaks `protocol`. `id`: a new UUIDv7 unless given; a given one takes
-        over from whoever has it. Raises InvalidValue before anything is sent; BrokerRefused; Unconfirmed, a
-        BrokerUnavailable, when it is not known to be there within the timeout; Expired if it ended meanwhile.
+        `endpoint`: one, or "host:port", which speaks `protocol`. `ttl`: seconds. `id`: a new UUIDv7 unless given; a
+        given one takes over from whoever has it. Raises InvalidValue before anything is sent; BrokerRefused;
+        Unconfirmed, a BrokerUnavailable, when it is not known to be there within the timeout; Expired if it ended
+        meanwhile.
         """
         if isinstance(endpoint, str):
             host, port = split_address("endpoint", endpoint)

@@ -98,20 +98,16 @@ class Pool(Generic[C]):
 
     # ---- for callers
 
-    def find(self, picked: Picked) -> Line[C] | None:
-        """The line to whom was picked, if it stands or is being dialed."""
-        line = self._lines.get(picked.calls)
-        if line is not None and line.ready and not self._dial.stands(line.connection):
-            self.retire(line)
-            return None
-        return line
-
     def open(self, picked: Picked, patience: float) -> Line[C] | None:
-        """The same, dialed if there is none; None while there is no room, or it is being made (see `room`).
+        """The line to whom was picked, dialed if none stands or is being dialed; None while there is no room, or it is
+        being made (see `room`).
 
         Room is made by closing who was idle longest; else by giving up a dial that lasts longer than `patience`.
         """
-        line = self.find(picked)
+        line = self._lines.get(picked.calls)
+        if line is not None and line.ready and not self._dial.stands(line.connection):
+            self.retire(line)
+            line = None
         if line is None and len(self) < self._limit:
             line = self._lines[picked.calls] = Line(picked, self._clock())
             line.dialing = self._tasks.create_task(self._connect(line), name=f"dialing {line}")

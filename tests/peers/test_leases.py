@@ -358,7 +358,7 @@ async def test_who_stops_renewing_is_stale_then_revives_or_expires(
 ) -> None:
     """Nothing renews behind; a late renewal of one that is stale is heard; of one that expired it says so."""
     async with adsumd(tmp_path / "data", "--nats", nats.url):
-        lease = await leases.register("orders", HERE, ttl=1.5, id="o-1")
+        lease = await leases.register("orders", HERE, 1.5, id="o-1")
         await until(lambda: topology(broker, KEY), lambda told: isinstance(told, Instance) and told.liveness == "stale")
         assert await counter(broker, lease) == 1
         await leases.renew(lease)
