@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
@@ -18,19 +16,9 @@ from adsum.clients import (
     Registry,
     Selection,
     WeightedRoundRobin,
-    connect,
 )
 from adsum.events.errors import InvalidValue
-from tests.daemons import adsumd
 from tests.waiting import until
-
-
-@pytest.fixture
-async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
-    """A process's registry, at an adsumd of its own."""
-    async with adsumd(tmp_path / "data", "--listen", "127.0.0.1:0") as daemon, connect(daemon.url) as registry:
-        await registry.broker.ready(10)
-        yield registry
 
 
 def members(selection: Selection) -> set[str]:

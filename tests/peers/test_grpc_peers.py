@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,24 +19,14 @@ from adsum.clients import (
     PickFirst,
     Registry,
     Unreachable,
-    connect,
     flight,
     grpc,
 )
-from tests.daemons import adsumd
 from tests.making import key
 from tests.peers.callee import callee
 from tests.peers.flight_callee import Server
 from tests.peers.grpc_callee import path, serving
 from tests.waiting import until
-
-
-@pytest.fixture
-async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
-    """A process's registry, at an adsumd of its own."""
-    async with adsumd(tmp_path / "data", "--listen", "127.0.0.1:0") as daemon, connect(daemon.url) as registry:
-        await registry.broker.ready(10)
-        yield registry
 
 
 async def register(stack: AsyncExitStack, registry: Registry, health: str, **ports: int) -> None:

@@ -25,24 +25,14 @@ from adsum.clients import (
     PickFirst,
     Registry,
     Unreachable,
-    connect,
     http,
 )
-from tests.daemons import adsumd
 from tests.peers.certificates import certificate
 from tests.peers.web import Web, web
 from tests.proxy import proxy_to
 from tests.waiting import until
 
 HEALTH = {"health.main": "/health"}
-
-
-@pytest.fixture
-async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
-    """A process's registry, at an adsumd of its own."""
-    async with adsumd(tmp_path / "data", "--listen", "127.0.0.1:0") as daemon, connect(daemon.url) as registry:
-        await registry.broker.ready(10)
-        yield registry
 
 
 @pytest.fixture
