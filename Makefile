@@ -11,17 +11,19 @@ INSTALL := $(PYTHON) -m pip --python $(BIN)/python install -qq --disable-pip-ver
 RECIPE := pyproject.toml constraints.txt $(VENV)/sources
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint check again soak weekly bench bench-full format clean FORCE
+.PHONY: help run dev test lint check again soak weekly bench bench-full format clean FORCE
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 run: $(VENV)/run.stamp  ## start a registry here, broker included; options for adsumd: make run ARGS='--listen 127.0.0.1:4223'
 	@echo "adsumd is about to start; Ctrl-C stops it. Then, in another terminal:"
-	@echo "  $(BIN)/adsum register hello --port 8000 -- python3 -m http.server 8000"
+	@echo "  $(BIN)/adsum register hello --port 8000 --protocol http -- python3 -m http.server 8000"
 	@echo "  $(BIN)/adsum instances"
 	@echo "  $(BIN)/adsum watch"
 	@exec $(BIN)/adsumd $(ARGS)
+
+dev: $(VENV)/dev.stamp  ## set up all that the examples and the tests need
 
 test: $(VENV)/dev.stamp  ## run the tests; some of them: make test ARGS='tests/unit -k fold'
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
@@ -78,7 +80,7 @@ $(VENV)/sources: FORCE | $(BIN)/python
 
 $(VENV)/run.stamp: $(RECIPE)
 	@echo "setting up $(VENV)" >&2
-	@$(INSTALL) -e '.[projector,cli,speed]'
+	@$(INSTALL) -e '.[projector,cli,http,speed]'
 	@touch $@
 
 $(VENV)/dev.stamp: $(RECIPE)

@@ -9,15 +9,18 @@ import shlex
 import shutil
 import signal
 import sys
+import threading
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
 import psutil  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
+from adsum.clients import connect
 from adsum.clients.cli.app import cli
 from adsum.events.config import check_config
 from adsum.events.description import (
@@ -162,21 +165,46 @@ def test_the_daemon_has_the_options_that_the_text_names(capsys: pytest.CaptureFi
 # ---- the examples
 
 
-async def test_the_python_example_runs(tmp_path: Path) -> None:
-    [example] = blocks("python")
-    async with adsumd(tmp_path / "data", "--listen", "127.0.0.1:0") as running:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-W",
-            "error",
-            "-c",
-            example.replace("nats://127.0.0.1:4222", running.url),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(), 30)
+async def _run(example: str, url: str) -> list[str]:
+    """The lines that it prints; it ends well, and silently otherwise."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-W",
+        "error",
+        "-c",
+        example.replace("nats://127.0.0.1:4222", url),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 30)
     assert (process.returncode, err.decode()) == (0, "")
-    first, second, third = out.decode().splitlines()
+    return out.decode().splitlines()
+
+
+async def test_the_example_of_a_call_runs(tmp_path: Path, web: int) -> None:
+    """It calls what the tour registers."""
+    example, _ = blocks("python")
+    async with (
+        adsumd(tmp_path / "data", "--listen", "127.0.0.1:0") as running,
+        connect(running.url) as registry,
+        registry.register("hello", port=web),
+    ):
+        assert await _run(example, running.url) == [f"200 from http://127.0.0.1:{web}/"]
+
+
+@pytest.fixture
+def web() -> Iterator[int]:
+    """The port of a server like that of the tour."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+async def test_the_python_example_runs(tmp_path: Path) -> None:
+    _, example = blocks("python")
+    async with adsumd(tmp_path / "data", "--listen", "127.0.0.1:0") as running:
+        first, second, third = await _run(example, running.url)
     assert re.fullmatch(r"joined [0-9a-f-]{36} 127\.0\.0\.1:8080", first)
     assert second == "['127.0.0.1:8080']"
     assert third.startswith("live proven complete ")
