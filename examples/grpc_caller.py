@@ -11,8 +11,7 @@ import sys
 
 from grpc.aio import Channel
 
-from adsum.clients import Peer, connect
-from adsum.clients.peers.grpcs import grpc
+from adsum.clients import Peer, connect, grpc
 
 
 async def main(*words: str) -> None:

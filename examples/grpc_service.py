@@ -17,9 +17,7 @@ import sys
 
 import grpc
 
-from adsum.clients import connect
-from adsum.clients.peers.grpc_health import add_health
-from adsum.events.description import GRPC_HEALTH
+from adsum.clients import GRPC_HEALTH, add_health, connect
 
 GRACE = 30.0
 """Seconds that the calls in flight have to finish."""

@@ -85,9 +85,7 @@ class Reaching(Generic[C]):
             if ready is not None:
                 return ready
             if room is None or (room.done() and not being_made) or wanted not in self._selection.members:
-                wanted = (
-                    None  # all were in use, and by now the policy may see another one; or it is to be called no more
-                )
+                wanted = None  # by now the policy may see another one, or this one is to be called no more
 
     def found_it_gone(self, reached: Reached[C], error: Exception) -> bool:
         """Whether a connection that was kept from before is no more, which says nothing of the peer: it may be dialed.

@@ -42,6 +42,7 @@ async def test_a_dial_in_vain_counts_once_when_nobody_waits_for_it_any_more(thre
     """Whoever was in a hurry left long before; or is busy with another peer, and learns of it afterwards."""
     hold = three.phone.hold[three.talkers["a"].port] = asyncio.Event()
     async with three.peers(policy=PickFirst(), connect_timeout=0.5) as peers:
+        await three.connect_past("a", peers)
         [a, _, _] = peers.selection.members
         assert await peers.call(ask("hello"), timeout=0.3) == "b hello"
         assert (a.calls.failures, three.reports) == (0, [])

@@ -135,6 +135,7 @@ async def test_a_dial_that_lasts_does_not_take_all_the_time(three: Crowd) -> Non
     failed for each of them."""
     hold = three.phone.hold[three.talkers["a"].port] = asyncio.Event()
     async with three.peers(policy=PickFirst()) as peers:
+        await three.connect_past("a", peers)
         [a, _, _] = peers.selection.members
         async with asyncio.timeout(30):
             while a in peers.selection.members:
@@ -152,7 +153,7 @@ async def test_whose_dial_ends_first_is_called_when_all_of_them_last(three: Crow
     holds = {id: asyncio.Event() for id in three.talkers}
     three.phone.hold = {three.talkers[id].port: hold for id, hold in holds.items()}
     async with three.peers(policy=PickFirst()) as peers:
-        call = asyncio.create_task(peers.call(ask("hello"), timeout=20.0))
+        call = asyncio.create_task(peers.call(ask("hello"), timeout=6.0))
         await until(lambda: three.phone.dialed == 3, seconds=20)
         holds["a"].set()
         assert await call == "a hello"
@@ -167,8 +168,8 @@ async def test_a_dial_ends_by_itself(three: Crowd) -> None:
     three.phone.hold[port] = asyncio.Event()
     three.leave("b")
     three.leave("c")
-    async with three.peers(connect_timeout=0.5) as peers:
-        with pytest.raises(TimeoutError, match=r"default/orders/a at .* did not answer the dial within 0\.5 s"):
+    async with three.peers(connect_timeout=1.0) as peers:
+        with pytest.raises(TimeoutError, match=r"default/orders/a at .* did not answer the dial within 1 s"):
             await peers.call(ask("hello"), timeout=20.0)
         del three.phone.hold[port]
         assert await peers.call(ask("hello"), timeout=20.0) == "a hello"
@@ -176,6 +177,7 @@ async def test_a_dial_ends_by_itself(three: Crowd) -> None:
 
 async def test_the_caller_waits_longer_than_the_callee_is_told(three: Crowd) -> None:
     async with three.peers(policy=PickFirst(), timeout=0.2, grace=30.0) as peers:
+        await peers.call(ask("hello"), timeout=30)  # so that no dial takes of the time
         told: list[float] = []
 
         async def own_error(peer: object) -> str:
@@ -187,6 +189,7 @@ async def test_the_caller_waits_longer_than_the_callee_is_told(three: Crowd) -> 
             await peers.call(own_error)
         assert 0 < told[0] < 0.21
     async with three.peers(policy=PickFirst(), timeout=0.2) as peers:
+        await peers.call(ask("hello"), timeout=30)
         with pytest.raises(TimeoutError, match=r"default/orders/a at .* did not answer within 0\.2 s"):
             await peers.call(ask("hang"), idempotent=True)
         assert await until(lambda: [id for id, _ in three.reports]) == ["a"]
@@ -199,8 +202,9 @@ async def test_one_slow_call_does_not_cost_the_others_their_connection(three: Cr
         async def outlast(peer: object) -> None:
             await asyncio.sleep(60)  # longer than the caller waits
 
+        await peers.call(ask("hello"), timeout=30)
         slow = asyncio.create_task(peers.call(outlast, timeout=0.3))
-        await until(lambda: three.phone.open)
+        await asyncio.sleep(0)  # so that it has begun
         assert await peers.call(ask("hello")) == "a hello"
         with pytest.raises(TimeoutError):
             await slow
@@ -305,7 +309,7 @@ async def test_a_dial_that_lasts_makes_room_for_another(three: Crowd) -> None:
     """It is given up when nothing else can be; so it is when its instance leaves."""
     hold = three.phone.hold[three.talkers["a"].port] = asyncio.Event()
     async with three.peers(policy=PickFirst(), limit=1, connect_timeout=600.0) as peers:
-        assert await peers.call(ask("hello"), timeout=2.0) == "b hello"
+        assert await peers.call(ask("hello"), timeout=4.0) == "b hello"
         three.leave("b")
         await until(lambda: three.phone.open == 0)
         waiting = asyncio.create_task(peers.call(ask("hello"), timeout=60.0))

@@ -321,7 +321,7 @@ async def test_one_that_is_not_known_to_be_there_is_asked_for_again(broker: Brok
         await registry.broker.ready(10)
         proxy.hold_at(b'{"stream":"ADSUM_EVENTS"', "down")
         with pytest.raises(Unconfirmed) as caught:
-            await registry.leases(timeout=0.5).register("orders", HERE, id="o-1")
+            await registry.leases(timeout=1.5).register("orders", HERE, id="o-1")
         lease = caught.value.lease
         proxy.heal()
         proxy.drop()
@@ -339,7 +339,7 @@ async def test_a_registration_that_arrives_late_replaces_nobody(leases: Leases, 
         await registry.broker.ready(10)
         proxy.hold_at(b'"type":"registered"')
         with pytest.raises(Unconfirmed) as caught:
-            await registry.leases(timeout=0.5).register("orders", HERE, id="o-1")
+            await registry.leases(timeout=1.5).register("orders", HERE, id="o-1")
         successor = await leases.register("orders", "127.0.0.1:8081", id="o-1")
         proxy.heal()
         with pytest.raises(Expired) as over:
