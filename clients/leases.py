@@ -18,6 +18,7 @@ from adsum.events.codec import encode
 from adsum.events.description import (
     DEFAULT_PROTOCOL,
     DEFAULT_TTL,
+    MAX_REASON,
     MIN_HEARTBEAT,
     Description,
     Endpoint,
@@ -42,8 +43,6 @@ from .notice import connection
 from .watching import Watch
 
 __all__ = ["Lease", "Leases"]
-
-LONGEST_REASON = 4096
 
 
 class Lease:
@@ -142,7 +141,7 @@ class Leases:
 
         Raises BrokerUnavailable, BrokerRefused: then it may be there still; ask again, or let it expire.
         """
-        check_text("reason", reason, LONGEST_REASON)
+        check_text("reason", reason, MAX_REASON)
         async with self._within(lease):
             with suppress(Expired):
                 await self._end(lease, reason)

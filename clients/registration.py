@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from adsum.events.broker import Broker
-from adsum.events.description import MAX_METADATA, Description, Endpoint, describe
+from adsum.events.description import MAX_REASON, Description, Endpoint, describe
 from adsum.events.errors import BrokerUnavailable, InvalidValue
 from adsum.events.lifecycle import Health, Mode
 from adsum.events.names import Key, check_text
@@ -172,14 +172,14 @@ class Registration:
         """Say how it is: passing, warning or critical (not to be called). Waits and raises like `update`."""
         if health not in get_args(Health):
             raise InvalidValue("health", health, f"must be one of {', '.join(get_args(Health))}")
-        check_text("reason", reason, MAX_METADATA)
+        check_text("reason", reason, MAX_REASON)
         return await self._want(msgspec.structs.replace(self.standing, health=health, health_reason=reason))
 
     async def mode(self, mode: Mode, reason: str = "") -> bool:
         """Serving, draining or maintenance (neither to be called). Waits and raises like `update`."""
         if mode not in get_args(Mode):
             raise InvalidValue("mode", mode, f"must be one of {', '.join(get_args(Mode))}")
-        check_text("reason", reason, MAX_METADATA)
+        check_text("reason", reason, MAX_REASON)
         return await self._want(msgspec.structs.replace(self.standing, mode=mode, mode_reason=reason))
 
     async def serve(self, reason: str = "") -> bool:
@@ -200,7 +200,7 @@ class Registration:
 
     def goodbye(self, reason: str) -> None:
         """Why the block will be left, for the log: `Deregistered` will say so. Raises InvalidValue."""
-        self._reconciler.goodbye = check_text("reason", reason, MAX_METADATA)
+        self._reconciler.goodbye = check_text("reason", reason, MAX_REASON)
 
     # ---- life
 

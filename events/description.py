@@ -20,6 +20,7 @@ __all__ = [
     "FLIGHT_ACTION",
     "GRPC_HEALTH",
     "MAX_METADATA",
+    "MAX_REASON",
     "MAX_TTL",
     "Description",
     "Endpoint",
@@ -45,6 +46,8 @@ GRPC_HEALTH = "/grpc.health.v1.Health/Check"
 MIN_HEARTBEAT = 0.1
 MAX_METADATA = 4096
 """Bytes of the metadata, encoded as JSON."""
+MAX_REASON = 4096
+"""Characters of what is said as the reason for something."""
 MAX_CAPABILITIES = 64
 MAX_ENDPOINTS = 16
 MAX_TEXT = 128

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 from adsum.events.cord import NotConnected
 from adsum.events.description import GRPC_HEALTH, Endpoint
 
-__all__ = ["Outcome", "probe", "way_to"]
+__all__ = ["Outcome", "probe"]
 
 TIMEOUT = 2.0
 """Seconds that an endpoint may take; a first packet that was lost is sent again after one."""
@@ -63,7 +63,7 @@ class _Way(NamedTuple):
     tried: str
 
 
-def way_to(endpoint: Endpoint, path: str) -> _Way:
+def _way_to(endpoint: Endpoint, path: str) -> _Way:
     """How to try an endpoint that declared `path`."""
     url = f"{endpoint.protocol}://{endpoint.address}{path}"
     if path and endpoint.protocol in _HTTP:
@@ -75,9 +75,9 @@ def way_to(endpoint: Endpoint, path: str) -> _Way:
 
 async def probe(endpoint: Endpoint, path: str, timeout: float = TIMEOUT) -> Outcome:
     """Try an endpoint, at most `timeout` seconds. `path`: ask it there over HTTP or gRPC; "": only connect."""
-    way = way_to(endpoint, path)
+    way = _way_to(endpoint, path)
     if way.kind == "grpc" and _grpc() is None:
-        way = way_to(endpoint, "")
+        way = _way_to(endpoint, "")
     try:
         async with asyncio.timeout(timeout):
             if way.kind == "grpc":
