@@ -85,6 +85,9 @@ class Member:
         self._found: dict[str, tuple[Instance, ...]] = {}
         self._stack = AsyncExitStack()
 
+    def __str__(self) -> str:
+        return f"member {self.registry.namespace}/{self.role}"
+
     @property
     def registration(self) -> Registration:
         """This instance: what it says of itself, and whether it is still it. Raises RuntimeError outside the block."""

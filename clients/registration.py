@@ -65,6 +65,9 @@ class Registration:
 
     # ---- what it is
 
+    def __str__(self) -> str:
+        return f"registration of {self.key}"
+
     @property
     def key(self) -> Key:
         """Namespace, service and id."""

@@ -73,6 +73,10 @@ class Registry:
         self._parts: tuple[Broker, Marks, Loading, Reporting, SharedLog] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
+        self._left = False
+
+    def __str__(self) -> str:
+        return f"registry {self.namespace} at {self._settings.shown}"
 
     @property
     def broker(self) -> Broker:
@@ -265,6 +269,8 @@ class Registry:
     def _entered(self) -> tuple[Broker, Marks, Loading, Reporting, SharedLog]:
         if self._parts is None:
             raise RuntimeError("enter the registry first: async with connect(…) as registry")
+        if self._left:
+            raise RuntimeError("the registry's block is over: use it within, or connect again")
         return self._parts
 
     async def __aenter__(self) -> Registry:
@@ -280,3 +286,4 @@ class Registry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+        self._left = True

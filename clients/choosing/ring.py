@@ -87,6 +87,6 @@ def position(key: str | bytes | None, circle: bytes = b"") -> int:
     `circle`: the name of another one, where the same key is at a place that has nothing to do with this one.
     """
     if key is None:
-        raise InvalidValue("key", key, "is what a consistent hash chooses by: pick(key)")
+        raise InvalidValue("key", key, "is what a consistent hash chooses by: pick(key), call(…, key=key)")
     digest = blake2b(key.encode() if isinstance(key, str) else key, digest_size=8, person=circle).digest()
     return int.from_bytes(digest, "big")

@@ -243,6 +243,16 @@ async def test_it_is_entered_once(nats: EmbeddedBroker, broker: Broker) -> None:
     async with me:
         with pytest.raises(RuntimeError, match="entered once"):
             await me.__aenter__()
+        told = [str(me), str(me.registration), str(me.registry)]
+        assert told == [
+            "member default/querier",
+            f"registration of default/querier/{me.id}",
+            f"registry default at {nats.url}",
+        ]
+    with pytest.raises(RuntimeError, match="block is over"):
+        me.registry.register("querier", port=1)
+    with pytest.raises(RuntimeError, match="block is over"):
+        me.registry.directory("querier")
 
 
 # ---- adsumd inside
