@@ -6,7 +6,7 @@ With an adsumd running (`adsumd`):
 
 It is the same with uvicorn's own command: `PORT=8001 uvicorn --port 8001 examples.fastapi_lifespan:app`. uvicorn runs
 the lifespan before it listens and after it has stopped listening, so `serving` registers it once the port is open, and
-keeps SIGTERM from uvicorn until callers have stopped to call.
+keeps SIGTERM from uvicorn until callers have stopped to call. Ctrl-C stops it at once.
 """
 
 from __future__ import annotations
