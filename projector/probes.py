@@ -9,7 +9,6 @@ says nothing about the endpoint.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import re
@@ -21,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from adsum.events.cord import NotConnected
 from adsum.events.description import GRPC_HEALTH, Endpoint
+from adsum.events.machine import is_of_this_machine
 
 __all__ = ["Outcome", "probe"]
 
@@ -29,21 +29,6 @@ TIMEOUT = 2.0
 _LONGEST_LINE = 4096
 _HTTP, _GRPC = ("http", "https"), ("grpc", "grpcs")
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |\r?\n)")
-_OURS = {
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOBUFS,
-    errno.ENOMEM,
-    errno.EADDRNOTAVAIL,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOENT,
-    errno.ENOSPC,
-    errno.EROFS,
-}
-
 
 log = logging.getLogger("adsum.prober")
 
@@ -87,7 +72,7 @@ async def probe(endpoint: Endpoint, path: str, timeout: float = TIMEOUT) -> Outc
     except TimeoutError:
         return Outcome(False, way.tried, f"no answer within {timeout:g} s")
     except (OSError, ValueError, OverflowError) as error:  # the last two: a host or a port that is none
-        return Outcome(None if _is_ours(error) else False, way.tried, _told(error))
+        return Outcome(None if is_of_this_machine(error) else False, way.tried, _told(error))
     return Outcome(reached, way.tried, found)
 
 
@@ -150,14 +135,6 @@ def _unverified() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _is_ours(error: Exception) -> bool:
-    if isinstance(error, socket.gaierror):
-        return error.errno == socket.EAI_AGAIN
-    if isinstance(error, ssl.SSLError):  # whose numbers are its own
-        return False
-    return isinstance(error, OSError) and error.errno in _OURS
 
 
 def _told(error: Exception) -> str:

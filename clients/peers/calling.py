@@ -17,6 +17,7 @@ from adsum.clients.choosing import Picked, Selection
 from adsum.clients.directory import Directory
 from adsum.clients.reporting import Reporting
 from adsum.events.errors import AdsumError, InvalidValue
+from adsum.events.machine import is_of_this_machine
 
 from .dialing import Blame, Dialer, Peer
 from .pool import Line, Pool
@@ -193,6 +194,9 @@ class Peers(Generic[C]):
             told.__cause__ = error
         if blame is Blame.ANSWERED:
             self._answered(reached)
+            return told, blame
+        if blame is Blame.UNREACHABLE and is_of_this_machine(error):
+            reached.call.abandoned()
             return told, blame
         if blame is Blame.UNREACHABLE and reaching.found_it_gone(reached, error):
             reached.call.abandoned()

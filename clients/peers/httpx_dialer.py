@@ -121,7 +121,7 @@ class _Network(httpcore.AsyncNetworkBackend):
 
     async def prepare(self, host: str, port: int) -> None:
         """Connect, for the first request that comes."""
-        self._prepared[host, port] = await self._network.connect_tcp(host, port), time.monotonic()
+        self._prepared[host.lower(), port] = await self._network.connect_tcp(host, port), time.monotonic()
 
     async def connect_tcp(
         self,

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from adsum.clients.choosing import Call, Picked, Selection
 from adsum.clients.errors import NobodyToCall, NotItself, Unreachable
 from adsum.events.errors import InvalidValue
+from adsum.events.machine import is_of_this_machine
 
 from .dialing import Blame
 from .pool import Line, Pool
@@ -243,11 +244,12 @@ class Reaching(Generic[C]):
 def tell_of(
     line: Line[C], call: Call, blame: Callable[[Exception], Blame], report: Callable[[Picked, Exception], None]
 ) -> tuple[Exception, Blame]:
-    """Of a dial that ended in vain: what a caller is told, and whose fault it was."""
+    """Of a dial that ended in vain: what a caller is told, and whose fault it was. The peer has none where this machine
+    has no socket or no network left."""
     told, fault = _afresh(line, line.error), Blame.UNREACHABLE
     if line.error is not None and not isinstance(told, NotItself | TimeoutError):
         fault = blame(line.error)
-    if line.error is None or fault is Blame.ANSWERED:
+    if line.error is None or fault is Blame.ANSWERED or is_of_this_machine(line.error):
         call.abandoned()
     else:
         call.failed()

@@ -4,11 +4,17 @@ somebody else, who is called within it, costs a healthy peer its callers."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
+import httpcore
 import pytest
 
-from adsum.clients import NotItself, PickFirst
+from adsum.clients import Blame, Dialer, Endpoint, NotItself, PickFirst, Unreachable, flight, grpc, http
+from adsum.events.cord import NotConnected
+from adsum.events.machine import is_of_this_machine
+from tests.clients.announcer import instance
+from tests.peers.machine import no_socket_left
 from tests.peers.talking import Crowd, ask, crowd
 from tests.waiting import until
 
@@ -131,3 +137,43 @@ async def test_peers_are_of_one_event_loop(three: Crowd) -> None:
         with pytest.raises(RuntimeError, match="peers of default/orders are of another event loop"):
             await asyncio.to_thread(lambda: asyncio.run(peers.call(ask("hello"))))
         assert await peers.call(ask("hello")) == "a hello"
+
+
+async def test_where_this_machine_has_no_socket_left_nobody_is_to_blame(three: Crowd) -> None:
+    """All are tried, and none of them counts as failed or is reported."""
+    async with three.peers() as peers:
+        for _ in range(5):
+            with no_socket_left(), pytest.raises(Unreachable, match="Too many open files") as caught:
+                await peers.call(ask("hello"), timeout=30)
+            assert len(caught.value.__notes__) == 3
+        assert [picked.calls.failures for picked in peers.selection.members] == [0, 0, 0]
+        assert {await peers.call(ask("hello"), timeout=30) for _ in range(3)} == {"a hello", "b hello", "c hello"}
+        assert three.reports == []
+
+
+@pytest.mark.parametrize("dialer", [http, grpc, flight])
+async def test_what_libraries_make_of_that_is_seen_through(three: Crowd, dialer: Callable[[], Dialer[Any]]) -> None:
+    one = instance("orders", "a", 1)
+    endpoint = Endpoint(host="127.0.0.1", port=three.talkers["a"].port)
+    made = dialer()
+    with no_socket_left(), pytest.raises((NotConnected, httpcore.ConnectError)) as caught:
+        await made.dial(one, endpoint)
+    assert made.blame(caught.value) is Blame.UNREACHABLE
+    assert is_of_this_machine(caught.value)
+
+
+async def test_a_call_that_wants_one_more_connection_blames_nobody_either(three: Crowd) -> None:
+    """The one that is there goes on."""
+
+    async def want_another(peer: object) -> None:
+        await asyncio.open_connection("127.0.0.1", three.talkers["a"].port)
+
+    three.phone.blame = lambda error: Blame.UNREACHABLE  # type: ignore[method-assign]
+    three.leave("b")
+    three.leave("c")
+    async with three.peers() as peers, peers.using(timeout=30) as held:
+        with no_socket_left(), pytest.raises(Unreachable, match="Too many open files"):
+            await peers.call(want_another, timeout=30)
+        assert await held.connection.say("hello") == "a hello"
+        assert ([picked.calls.failures for picked in peers.selection.members], three.reports) == ([0], [])
+        assert (peers.connections, three.phone.dialed) == (1, 1)

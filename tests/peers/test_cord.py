@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -22,6 +21,7 @@ from tests.making import key
 from tests.peers import test_flight
 from tests.peers.flight_callee import Server
 from tests.peers.grpc_callee import at, call, dialed, serving
+from tests.peers.machine import no_socket_left
 from tests.waiting import until
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -164,15 +164,9 @@ def test_where_no_socket_is_left_it_ends(run: Run) -> None:
         async with echoing() as (endpoint, _):
             cord = await Cord.tie(endpoint)
             with socket.socket(socket.AF_UNIX) as client:
-                before = resource.getrlimit(resource.RLIMIT_NOFILE)
-                lowest_free = os.dup(client.fileno())
-                os.close(lowest_free)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
-                try:
+                with no_socket_left():
                     client.connect(cord.path)
                     await until(lambda: not cord.stands)
-                finally:
-                    resource.setrlimit(resource.RLIMIT_NOFILE, before)
                 assert cord.path.split("/")[-2] not in os.listdir(tempfile.gettempdir())
                 with pytest.raises(ConnectionResetError):
                     client.recv(1)

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from adsum.clients import (
+    Endpoint,
     InvalidValue,
     NoneRegistered,
     NotItself,
@@ -27,6 +28,8 @@ from adsum.clients import (
     Unreachable,
     http,
 )
+from tests.clients.announcer import instance
+from tests.peers.callee import callee
 from tests.peers.certificates import certificate
 from tests.peers.web import Web, web
 from tests.proxy import proxy_to
@@ -207,6 +210,18 @@ async def test_a_server_that_keeps_connections_briefly_loses_no_call(registry: R
             await asyncio.sleep(keeps)  # time is the point
             assert await peers.call(get("/who")) == "a 200"
         assert await peers.call(get("/who")) == "a 200"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "LocalHost"])
+async def test_the_connection_that_was_dialed_is_the_one_that_is_used(host: str) -> None:
+    async with callee() as server:
+        one = instance("orders", "a", 1, endpoints=(Endpoint(host=host, port=server.port, protocol="http"),))
+        dialer = http()
+        connection = await dialer.dial(one, one.endpoint)
+        assert (await connection.get("/")).text == "ok"
+        await dialer.close(connection)
+        await until(lambda: server.connections)
+        assert server.connections == 1
 
 
 async def test_over_tls_the_same_connection_answers_and_is_called(registry: Registry, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from adsum.events.description import Endpoint
-from adsum.projector.probes import Outcome, _is_ours, probe
+from adsum.events.machine import is_of_this_machine
+from adsum.projector.probes import Outcome, probe
 from tests.cli.programs import free_port
 from tests.peers.certificates import certificate
 
@@ -138,4 +139,4 @@ async def test_what_no_checked_description_holds_ends_nothing(endpoint: Endpoint
     ],
 )
 def test_what_says_more_of_this_machine_says_nothing_of_the_other(error: OSError, ours: bool) -> None:
-    assert _is_ours(error) is ours
+    assert is_of_this_machine(error) is ours
