@@ -83,7 +83,12 @@ class ConsistentHash(Policy):
 
     def ordered(self, key: str | bytes | None) -> list[Picked]:
         """In the order of the circle from the key on; those who have no room last."""
-        return sorted(dict.fromkeys(self._from(position(key))), key=self._has_room, reverse=True)
+        found: dict[Picked, None] = {}
+        for picked in self._from(position(key)):
+            found[picked] = None
+            if len(found) == len(self._members):
+                break  # long before the circle is around
+        return sorted(found, key=self._has_room, reverse=True)
 
     def _from(self, place: int) -> Iterator[Picked]:
         for name in self._ring.names_from(place):

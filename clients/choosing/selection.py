@@ -161,7 +161,8 @@ class Selection:
                 fit += [picked for picked, why in ill if why == STALE]
                 ill = [(picked, why) for picked, why in ill if why != STALE]
         missing = [picked.instance for picked, _ in ill] + [picked.instance for picked in out]
-        return tuple([picked for picked in fit if picked not in out] if out else fit), tuple(missing)
+        without = set(out)
+        return tuple([picked for picked in fit if picked not in without] if out else fit), tuple(missing)
 
     # ---- nobody
 

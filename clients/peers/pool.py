@@ -26,6 +26,9 @@ __all__ = ["Line", "Pool"]
 CLOSE_LIMIT = 5.0
 """Seconds that hanging up may take."""
 
+QUICK = 0.1
+"""Seconds in which one is hung up that makes room; if it takes longer, another one makes room too."""
+
 log = logging.getLogger("adsum.peers")
 C = TypeVar("C")
 
@@ -85,10 +88,12 @@ class Pool(Generic[C]):
     ) -> None:
         self._dial, self._tasks, self._verify, self._unawaited = dial, tasks, verify, unawaited
         self._connect_timeout, self._idle, self._limit, self._linger = connect_timeout, idle, limit, linger
-        self._clock = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
         self._lines: dict[Calls, Line[C]] = {}
         self._closing: dict[Line[C], asyncio.Task[None] | None] = {}
         self._evicted: Line[C] | None = None
+        self._evicted_at = 0.0
         self._notice, self._waiting = Notice(), 0
         self.shut = False
         """Whether the block was left."""
@@ -111,24 +116,26 @@ class Pool(Generic[C]):
         if line is None and len(self) < self._limit:
             line = self._lines[picked.calls] = Line(picked, self._clock())
             line.dialing = self._tasks.create_task(self._connect(line), name=f"dialing {line}")
-        elif line is None and self._evicted is None:
-            self._evicted = self._least_wanted(patience)
-            if self._evicted is not None:
-                self._evicted.dialing.cancel()
-                self.retire(self._evicted)
+        elif line is None and not self.making_room:
+            evicted = self._least_wanted(patience)
+            if evicted is not None:
+                self._evicted, self._evicted_at = evicted, self._clock()
+                evicted.dialing.cancel()
+                self.retire(evicted)
+                self._loop.call_later(QUICK, self._notice.tell)
         return line
 
     @property
     def making_room(self) -> bool:
-        """Whether a connection is being closed for another one."""
-        return self._evicted is not None
+        """Whether a connection is being closed for another one, quickly."""
+        return self._evicted is not None and self._clock() - self._evicted_at < QUICK
 
     async def room(self, seconds: float, patience: float) -> bool:
         """Wait until there is room or some can be made, at most so many seconds; whether it is so."""
         self._waiting += 1
         try:
             return await self._notice.until(
-                lambda: len(self) < self._limit or (self._evicted is None and self._least_wanted(patience) is not None),
+                lambda: len(self) < self._limit or (not self.making_room and self._least_wanted(patience) is not None),
                 seconds,
             )
         finally:

@@ -17,6 +17,9 @@ from .retrying import is_overdue, patience
 
 __all__ = ["Reached", "Reaching", "tell_of"]
 
+MOST_NOTES = 10
+"""Peers who were tried in vain that one error tells of."""
+
 C = TypeVar("C")
 
 
@@ -117,10 +120,12 @@ class Reaching(Generic[C]):
         self._waiting.clear()
 
     def note(self, error: Exception) -> None:
-        """Let an error tell who else was tried."""
-        for other in self.errors:
-            if other is not error:
-                error.add_note(f"tried before: {type(other).__name__}: {other}")
+        """Let an error tell who else was tried, the last of them by name."""
+        others = [other for other in self.errors if other is not error]
+        if len(others) > MOST_NOTES:
+            error.add_note(f"{len(others)} were tried before, of whom these were the last:")
+        for other in others[-MOST_NOTES:]:
+            error.add_note(f"tried before: {type(other).__name__}: {other}")
 
     def judge(self, line: Line[C], error: Exception) -> tuple[Exception, Blame]:
         """What to tell of an error of a call, and whose fault it was.

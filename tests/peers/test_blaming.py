@@ -125,7 +125,7 @@ async def test_who_is_to_be_called_no_more_is_not_called_when_there_is_room(thre
     async with three.peers(limit=1) as peers:
         assert await peers.call(ask("hello")) == "a hello"
         waiting = asyncio.create_task(peers.call(ask("hello"), timeout=30))  # to b, for whom a makes room
-        await until(lambda: peers._pool.making_room)  # type: ignore[union-attr]
+        await until(lambda: peers._pool._evicted)  # type: ignore[union-attr]
         three.tell("b", mode="draining")
         closing.set()
         assert await waiting == "a hello"
@@ -177,3 +177,35 @@ async def test_a_call_that_wants_one_more_connection_blames_nobody_either(three:
         assert await held.connection.say("hello") == "a hello"
         assert ([picked.calls.failures for picked in peers.selection.members], three.reports) == ([0], [])
         assert (peers.connections, three.phone.dialed) == (1, 1)
+
+
+async def test_who_is_slow_to_hang_up_holds_up_nobody(three: Crowd) -> None:
+    """Another one makes room meanwhile: calls do not wait in line for each other's."""
+    slow = asyncio.Event()
+    hang_up = three.phone.close
+
+    async def slowly(connection: object) -> None:
+        if connection is three.phone.talks[0]:
+            await slow.wait()
+        await hang_up(connection)  # type: ignore[arg-type]
+
+    three.phone.close = slowly  # type: ignore[method-assign]
+    async with three.peers(limit=2) as peers:
+        assert [await peers.call(ask("hello"), timeout=4.0) for _ in range(6)] == ["a hello", "b hello", "c hello"] * 2
+        assert three.phone.open == 2
+        assert not slow.is_set()
+        slow.set()
+
+
+async def test_an_error_tells_of_few_however_many_were_tried(three: Crowd) -> None:
+    for n in range(40):
+        three.tell(f"x{n}")
+    for id in three.talkers:
+        three.leave(id)
+    async with three.peers() as peers:
+        with pytest.raises(Unreachable) as caught:
+            await peers.call(ask("hello"), timeout=30)
+    notes = caught.value.__notes__
+    assert sum(note.startswith("tried before: Unreachable: default/orders/x") for note in notes) == 10
+    assert "39 were tried before, of whom these were the last:" in notes
+    assert any("40 tried already" in note for note in notes)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adsum.clients import ConsistentHash, Selection, ZonePreferring
-from adsum.clients.choosing.ring import position
+from adsum.clients.choosing.ring import Ring, position
 from adsum.events.errors import InvalidValue
 from tests.choosing import Crowd, ids
 
@@ -159,3 +160,19 @@ def test_the_keys_that_stay_in_a_zone_are_of_the_whole_circle() -> None:
     assert len(places) == pytest.approx(500 * 1.4 / 4, abs=50)
     assert min(places) < 0.05
     assert max(places) > 0.95
+
+
+def test_the_whole_list_is_found_long_before_the_circle_is_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for once for each who is tried in vain, so its cost is that of an outage."""
+    selection = Crowd(*(f"i{n}" for n in range(500))).select(ConsistentHash())
+    names_from, steps = Ring.names_from, 0
+
+    def counted(self: Ring, place: int) -> Iterator[str]:
+        nonlocal steps
+        for name in names_from(self, place):
+            steps += 1
+            yield name
+
+    monkeypatch.setattr(Ring, "names_from", counted)
+    assert len(set(ids(selection.ordered("x")))) == 500
+    assert steps < 20 * 500
