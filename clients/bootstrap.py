@@ -12,6 +12,7 @@ from typing import Any
 from adsum.events.config import Config, load_config
 from adsum.events.description import split_address
 from adsum.events.names import check_capability, check_label
+from adsum.events.numbers import check_wait
 from adsum.events.roles import role_of
 from adsum.events.signals import Instance
 
@@ -63,7 +64,7 @@ def bootstrap(
     }
     said = {name: getattr(defaults, name) if value is None else value for name, value in given.items()}
     said |= {"host": host or None, "port": port, "id": id}
-    return Member(loaded, role, check_label("namespace", namespace), said, wait)
+    return Member(loaded, role, check_label("namespace", namespace), said, check_wait("wait", wait))
 
 
 class Member:

@@ -31,6 +31,7 @@ from adsum.events.lifecycle import Author, Deregistered, Registered
 from adsum.events.lifecycle import Expired as ExpiredEvent
 from adsum.events.log import Outrun, Word, last_word, say
 from adsum.events.names import Key, check_label, check_text
+from adsum.events.numbers import check_number
 from adsum.events.reader import ReaderLost
 from adsum.events.signals import Heartbeat
 from adsum.events.streams import BEATS, EVENTS
@@ -110,7 +111,8 @@ class Leases:
         Unconfirmed, a BrokerUnavailable, when it is not known to be there within the timeout; Expired if it ended
         meanwhile.
         """
-        if isinstance(endpoint, str):
+        check_number("ttl", ttl, "must be a positive number of seconds", lambda seconds: seconds > 0)
+        if not isinstance(endpoint, Endpoint):
             host, port = split_address("endpoint", endpoint)
             endpoint = Endpoint(host=host, port=port, protocol=protocol)
         described = describe(

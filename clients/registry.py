@@ -17,6 +17,7 @@ from adsum.events.description import DEFAULT_HEARTBEAT, DEFAULT_PROTOCOL, DEFAUL
 from adsum.events.errors import InvalidValue
 from adsum.events.ids import new_id
 from adsum.events.names import Key, check_capability, check_label, check_text
+from adsum.events.numbers import check_number, check_wait
 from adsum.events.signals import Instance
 from adsum.events.together import SharedLog
 
@@ -132,6 +133,7 @@ class Registry:
         )
         broker, marks, _, _, shared = self._entered()
         open_host = endpoints is None and host is None
+        check_wait("wait", wait)
         return Registration(broker, marks, shared, key, described, open_host=open_host, given=id is not None, wait=wait)
 
     def register_many(self, registrations: Iterable[Registration], *, wait: float = DEFAULT_WAIT) -> Registrations:
@@ -165,8 +167,8 @@ class Registry:
         names = tuple(dict.fromkeys(check_label("service", service) for service in services))
         if capability is not None:
             check_capability(capability)
-        if poll_interval <= 0:
-            raise InvalidValue("poll_interval", poll_interval, "must be a positive number of seconds")
+        check_number("poll_interval", poll_interval, "must be a positive number of seconds", lambda s: s > 0)
+        check_wait("wait", wait)
         broker, marks, loading, *_ = self._entered()
         return Directory(
             broker,
@@ -247,6 +249,7 @@ class Registry:
 
         `timeout`: seconds that each call waits for the broker, at most.
         """
+        check_number("timeout", timeout, "must be a positive number of seconds", lambda s: s > 0)
         follow = partial(self.directory, wait=0)
         return Leases(self.broker, self.namespace, follow, self._watching, timeout=timeout)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from adsum.events.broker import Broker
 from adsum.events.codec import encode
 from adsum.events.errors import BrokerUnavailable, InvalidValue
 from adsum.events.names import Key
+from adsum.events.numbers import check_number
 from adsum.events.signals import Instance, Report
 
 __all__ = ["REPORT_EVERY", "Reporting"]
@@ -35,6 +37,7 @@ class Reporting:
         name = endpoint or instance.endpoint.name
         if name not in [one.name for one in instance.endpoints]:
             raise InvalidValue("endpoint", name, f"{instance.key} has none of this name")
+        check_number("ago", ago, "must be a number of seconds", math.isfinite)
         about = instance.key, instance.term, name
         if not self._broker.connected or not self._may(about):
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adsum.events.description import Endpoint
+from adsum.events.errors import InvalidValue
 from adsum.events.signals import Instance
 
 from .versions import VersionRange
@@ -28,6 +29,8 @@ class Filters:
     ) -> None:
         self._zone, self._endpoint, self._protocol = zone, endpoint, protocol
         self._version = VersionRange(version) if version is not None else None
+        if not isinstance(metadata, Mapping | None):
+            raise InvalidValue("metadata", metadata, "must be a mapping of texts to texts")
         self._metadata = dict(metadata or {}).items()
 
     def look(self, instance: Instance) -> Endpoint | str:

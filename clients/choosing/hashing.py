@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from adsum.events.errors import InvalidValue
+from adsum.events.numbers import check_number
 from adsum.events.signals import Instance
 
 from .outliers import Calls
@@ -15,6 +15,7 @@ from .ring import Ring, position
 
 __all__ = ["ConsistentHash"]
 
+MOST_POINTS = 10_000
 HEAVIEST = 4.0
 """The weight from which on points are not added; the bound of the load still tells heavier ones apart."""
 AWAY = 8
@@ -36,10 +37,10 @@ class ConsistentHash(Policy):
     """
 
     def __init__(self, *, points: int = 40, bound: float = 1.25) -> None:
-        if points < 1:
-            raise InvalidValue("points", points, "must be at least 1")
-        if not bound > 1:
-            raise InvalidValue("bound", bound, "must be above 1: with 1 everybody would have to have the same load")
+        rule = f"must be a whole number from 1 to {MOST_POINTS}"
+        check_number("points", points, rule, lambda number: 1 <= number <= MOST_POINTS and number % 1 == 0)
+        rule = "must be above 1: with 1 everybody would have to have the same load"
+        check_number("bound", bound, rule, lambda number: number > 1)
         self._points, self._bound = points, bound
         self._ring = Ring()
         self._placed: dict[str, float] = {}  # who has points, and the weight they were given for

@@ -24,7 +24,7 @@ from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from adsum.events.description import Endpoint
-from adsum.events.errors import InvalidValue
+from adsum.events.numbers import check_number
 from adsum.events.signals import Instance
 
 __all__ = ["Calls", "Outliers"]
@@ -94,12 +94,9 @@ class Outliers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, value in (("failures", failures), ("first", first), ("forget", forget), ("decay", decay)):
-            if not value > 0:
-                raise InvalidValue(name, value, "must be above 0")
-        if not longest >= first:
-            raise InvalidValue("longest", longest, f"must be at least the first ejection's {first:g} s")
-        if not 0 <= share <= 1:
-            raise InvalidValue("share", share, "must be from 0 (nobody is left out) to 1")
+            check_number(name, value, "must be above 0", lambda number: number > 0)
+        check_number("longest", longest, f"must be at least the first ejection's {first:g} s", lambda s: s >= first)
+        check_number("share", share, "must be from 0 (nobody is left out) to 1", lambda part: 0 <= part <= 1)
         self._failures, self._first, self._longest, self._forget = failures, first, longest, forget
         self._share = share
         self.decay, self.clock = decay, clock

@@ -13,6 +13,7 @@ from bisect import bisect
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+from adsum.events.numbers import check_number
 from adsum.events.signals import Instance
 
 from .policy import Picked, Policy, relative
@@ -121,7 +122,7 @@ class LowestLatency(_BetterOfTwo):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(draw)
-        self._decay, self._clock = decay, clock
+        self._decay, self._clock = check_number("decay", decay, "must be above 0", lambda s: s > 0), clock
 
     def pick(self, key: str | bytes | None) -> Picked:
         """See Policy."""

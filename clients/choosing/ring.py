@@ -88,5 +88,9 @@ def position(key: str | bytes | None, circle: bytes = b"") -> int:
     """
     if key is None:
         raise InvalidValue("key", key, "is what a consistent hash chooses by: pick(key), call(…, key=key)")
-    digest = blake2b(key.encode() if isinstance(key, str) else key, digest_size=8, person=circle).digest()
+    told = key.encode(errors="surrogatepass") if isinstance(key, str) else key
+    try:
+        digest = blake2b(told, digest_size=8, person=circle).digest()
+    except TypeError:
+        raise InvalidValue("key", key, "must be text or bytes") from None
     return int.from_bytes(digest, "big")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 
 from adsum.clients.errors import NoneRegistered, NoneRoutable
 from adsum.events.errors import InvalidValue
+from adsum.events.numbers import check_number
 from adsum.events.signals import Instance
 
 from .call import Call
@@ -56,8 +57,7 @@ class Selection:
         fail_open: bool = False,
         panic: float = 0.5,
     ) -> None:
-        if not 0 <= panic <= 1:
-            raise InvalidValue("panic", panic, "must be from 0 (never) to 1")
+        check_number("panic", panic, "must be from 0 (never) to 1", lambda part: 0 <= part <= 1)
         if not isinstance(policy, Policy):
             raise InvalidValue("policy", policy, "must be an object of a policy, such as RoundRobin()")
         if policy.taken:

@@ -22,9 +22,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from adsum.events.errors import InvalidValue
+from adsum.events.names import check_text
 
 __all__ = ["VersionRange"]
 
+LONGEST = 1024
 _CLAUSE = re.compile(r"(>=|<=|==|!=|>|<)\s*(\S.*)", re.DOTALL)
 _VERSION = re.compile(r"[vV]?([0-9]+(?:\.[0-9]+)*)(?:[-._]?([^+]+))?(?:\+.*)?", re.DOTALL)
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -60,7 +62,7 @@ class VersionRange:
     """`VersionRange(">=1.4,<2").takes("1.5.0")`. Raises InvalidValue for a text that is no range."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text = check_text("version", text, LONGEST)
         self._clauses = () if _is_plain(text) else tuple(_clause(text, part.strip()) for part in text.split(","))
 
     def takes(self, version: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from adsum.events.errors import InvalidValue
+from adsum.events.numbers import check_number
 from adsum.events.signals import Instance
 
 from .outliers import Calls
@@ -25,12 +26,10 @@ class ZonePreferring(Policy):
     """
 
     def __init__(self, zone: str, inner: Callable[[], Policy] = RoundRobin, *, factor: float = 1.4) -> None:
-        if not zone:
+        if not zone or not isinstance(zone, str):
             raise InvalidValue("zone", zone, "must name the zone of the caller")
-        if not factor > 0:
-            raise InvalidValue("factor", factor, "must be above 0")
-        self.zone, self._factor = zone, factor
-        self._near, self._far = inner(), inner()
+        self.zone, self._factor = zone, check_number("factor", factor, "must be above 0", lambda number: number > 0)
+        self._near, self._far = _made(inner), _made(inner)
         if self._near is self._far:
             raise InvalidValue("inner", inner, "must make another policy each time")
         self._staying = 1.0
@@ -86,3 +85,10 @@ class ZonePreferring(Policy):
         if key is not None:
             return position(key, b"zone") < self._staying * (1 << BITS)  # another place than in the ring of `inner`
         return self._owed + self._staying >= 1
+
+
+def _made(inner: Callable[[], Policy]) -> Policy:
+    made = inner() if callable(inner) else None
+    if not isinstance(made, Policy):
+        raise InvalidValue("inner", inner, "must make a policy when it is called, as the class of one does")
+    return made

@@ -16,8 +16,9 @@ from adsum.clients.changes import Changes
 from adsum.clients.choosing import Picked, Selection
 from adsum.clients.directory import Directory
 from adsum.clients.reporting import Reporting
-from adsum.events.errors import AdsumError, InvalidValue
+from adsum.events.errors import AdsumError
 from adsum.events.machine import is_of_this_machine
+from adsum.events.numbers import check_number
 
 from .dialing import Blame, Dialer, Peer
 from .pool import Line, Pool
@@ -46,9 +47,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if not (value >= 0 if name == "grace" else value > 0):
-                raise InvalidValue(name, value, "must be above 0" if name != "grace" else "must be 0 or more")
+            rule = "must be 0 or more" if name == "grace" else "must be above 0"
+            least = (0.0).__le__ if name == "grace" else (0.0).__lt__
+            check_number(name, getattr(self, name), rule, least)
 
 
 class Peers(Generic[C]):

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 from adsum.clients.choosing import Call, Picked, Selection
 from adsum.clients.errors import NobodyToCall, NotItself, Unreachable
-from adsum.events.errors import InvalidValue
 from adsum.events.machine import is_of_this_machine
+from adsum.events.numbers import check_number
 
 from .dialing import Blame
 from .pool import Line, Pool
@@ -60,8 +60,7 @@ class Reaching(Generic[C]):
         key: str | bytes | None,
         seconds: float,
     ) -> None:
-        if not seconds > 0:
-            raise InvalidValue("timeout", seconds, "must be a positive number of seconds")
+        check_number("timeout", seconds, "must be a positive number of seconds", lambda s: s > 0)
         self._selection, self._pool, self._report, self._blame, self._key = selection, pool, report, blame, key
         self._clock = asyncio.get_running_loop().time
         self._began = self._clock()
