@@ -123,9 +123,8 @@ class Client(client.Client):
         last = await last_word(self.registry.broker, key)
         assert last is not None
         assert last.event is not None
-        event = Updated(
-            id=new_id(), term=last.event.term, by=Author("owner"), instance=making.described(number, version=version)
-        )
+        said = making.described(number, self.fleet.heartbeat, self.fleet.ttl, version)
+        event = Updated(id=new_id(), term=last.event.term, by=Author("owner"), instance=said)
         await say(self.registry.broker, key, event, last.sequence)
 
     async def ask(self, number: int) -> Instance | None:
