@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-class Life(msgspec.Struct, frozen=True, kw_only=True):
+class Life(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a registration knows of its own lives.
 
     `terms`: all it ever tried to begin. `current`: the one it lives, known to be in the log, begun at or before
@@ -168,7 +168,7 @@ def _judge_own(life: Life, event: Event, sequence: int) -> Decision:
             return Register(sequence)
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class Standing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All that an owner says of its instance: as it should be, or as the log has it."""
 
     description: Description

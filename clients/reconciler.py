@@ -201,6 +201,8 @@ class Reconciler:
 
     def _unsaid(self) -> Event | None:
         assert self.said is not None  # a life that was begun was begun by a Registered of ours
+        if self.wanted == self.said:
+            return None  # most of the time, and an id costs a call of the system
         return next_event(self.wanted, self.said, self._life.current, new_id(), self._by)
 
     async def _settle_epoch(self) -> None:

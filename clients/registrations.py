@@ -10,6 +10,7 @@ from types import TracebackType
 
 from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable, InvalidValue
+from adsum.events.garbage import paused_gc
 from adsum.events.names import Key
 from adsum.events.outage import Outage
 
@@ -20,6 +21,9 @@ from .reconciler import REMEDY
 from .registration import Registration
 
 __all__ = ["Registrations"]
+
+PAUSED = 10.0
+"""Seconds that the process goes without cyclic garbage collection at most, while all begin."""
 
 log = logging.getLogger("adsum.registration")
 
@@ -118,21 +122,29 @@ class Registrations:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._block)
             stack.callback(self._close)
+            if not await self._begin() and self._wait > 0:
+                log.warning("within %g s %s; it goes on behind", self._wait, self._late())
+            self._stack = stack.pop_all()
+        return self
+
+    async def _begin(self) -> bool:
+        """Speak for all that were given; whether all are registered within `wait`."""
+        with paused_gc():  # it would walk all that is under way, again and again, and cost more than all else
             for at, one in enumerate(self._given, start=1):
                 self.add(one)
                 if at % TOGETHER == 0:
                     await asyncio.sleep(0)
             self._given.clear()
-            if self._wait > 0 and not await self._settled(self._wait):
-                log.warning("within %g s %s; it goes on behind", self._wait, self._late())
-            self._stack = stack.pop_all()
-        return self
+            if await self._settled(min(self._wait, PAUSED)):
+                return True
+        return self._wait > PAUSED and await self._settled(self._wait - PAUSED)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         assert self._stack is not None
-        return await self._stack.__aexit__(kind, error, trace)
+        with paused_gc():
+            return await self._stack.__aexit__(kind, error, trace)
 
     def _close(self) -> None:
         self._closed = True

@@ -392,7 +392,6 @@ class Broker:
 
     async def _get(self, stream: str, **asked: int | str) -> RawStreamMsg | None:
         with self._asked(f"read stream {stream}", stream):
-            try:
-                return await self._js.stored(stream, asked)
-            except nats.js.errors.NotFoundError:
-                return None
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                await self._connected.wait()
+                return await (await self._publishing.ask(stream, asked))

@@ -6,7 +6,6 @@ With `broker` and `wire` this is all that knows the driver. Its error tree becom
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import random
@@ -21,7 +20,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
-from nats.js.api import RawStreamMsg, StreamInfo
+from nats.js.api import StreamInfo
 
 from .errors import BrokerRefused, BrokerUnavailable, StreamMissing
 from .settings import BrokerSettings, check_servers, readable, tls_context
@@ -208,16 +207,7 @@ class Driver(Client):
 
 
 class JetStream(JetStreamContext):
-    """nats-py, but that it reads the headers of a stored message as the broker does, not like those of an e-mail."""
-
-    async def stored(self, stream: str, which: dict[str, int | str]) -> RawStreamMsg:
-        """One message of a stream, asked of the stream's leader."""
-        asked = f"{self._prefix}.STREAM.MSG.GET.{stream}"
-        answer = await self._api_request(asked, json.dumps(which).encode(), timeout=self._timeout)
-        message: RawStreamMsg = RawStreamMsg.from_response(answer["message"])
-        message.data = base64.b64decode(message.data or b"")
-        message.headers = headers_of(base64.b64decode(message.hdrs or b""))
-        return message
+    """nats-py, but that it changes a stream without losing what it does not know."""
 
     async def change(self, stream: str, change: Callable[[dict[str, Any]], None]) -> StreamInfo:
         """Change the settings of a stream, as the broker spells them: what the driver does not know stays as it is."""

@@ -63,7 +63,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=False):
     id: str
     term: str
     by: Author

@@ -1,30 +1,37 @@
-"""What was published into streams without waiting, and the acknowledgements that are to come.
+"""What was said to streams and asked of them without waiting, and the answers that are to come.
 
-nats-py has such a thing (`publish_async`) that costs a task and a write to the socket for each message, three times as
-much as all else about it, raises a refusal in its own reader, and knows no batches.
+nats-py has such a thing for what is published (`publish_async`) that costs a task and a write to the socket for each
+message, three times as much as all else about it, raises a refusal in its own reader, and knows no batches; and a
+request for a stored message costs four times as much there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import nats.errors
 import nats.js.errors
+from nats.js.api import RawStreamMsg
 
 from .driver import ODD_ANSWER, Driver, translated
 from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
-from .wire import Heard
+from .wire import Heard, headers_of
 
 __all__ = ["Publishing", "acknowledged"]
 
+T = TypeVar("T")
+
 MOST_WAITING = 4000
-"""Publishes on their way at a time; the broker itself refuses more than 10,000 to a stream."""
+"""Messages on their way at a time; the broker itself lets no more than 10,000 wait, for a stream or for its own API."""
 STALL_LIMIT = 5.0
 _NOBODY = "503"
+_NOT_FOUND = 404
 
 
 async def acknowledged(sequence: asyncio.Future[int], within: float) -> int:
@@ -36,41 +43,63 @@ async def acknowledged(sequence: asyncio.Future[int], within: float) -> int:
     return sequence.result()
 
 
-class _Waiting(NamedTuple):
-    subject: str
-    messages: int
-    sequence: asyncio.Future[int]
+class _Waiting(NamedTuple, Generic[T]):
+    doing: str
+    unanswered: type[BrokerUnavailable]
+    read: Callable[[Heard], T]
+    answer: asyncio.Future[T]
 
 
 class Publishing:
-    """Of one connection. The futures give the sequence that was stored, or raise as `Broker.store` does."""
+    """Of one connection."""
 
     def __init__(self, client: Driver) -> None:
         self._client = client
-        self._waiting: dict[str, _Waiting] = {}
-        self._room = asyncio.Event()
+        self._waiting: dict[str, _Waiting[Any]] = {}
+        self._room = asyncio.Semaphore(MOST_WAITING)
         self._inbox = ""
         self._last = 0
 
     async def send(self, subject: str, data: bytes, headers: dict[str, str], count: int = 1) -> asyncio.Future[int]:
-        """Publish; `count` messages are acknowledged by its answer. Raises the driver's errors if it cannot be sent."""
+        """Publish; `count` messages are acknowledged by its answer. Raises the driver's errors if it cannot be sent.
+
+        The future gives the sequence that was stored, or raises as `Broker.store` does.
+        """
+        read = partial(_sequence_in, count=count)
+        return await self._send(subject, data, headers, f"publish to {subject}", Unacknowledged, read)
+
+    async def ask(self, stream: str, which: dict[str, int | str]) -> asyncio.Future[RawStreamMsg | None]:
+        """Ask the leader of a stream for one message. Raises likewise; the future gives None if there is none."""
+        subject, question = f"$JS.API.STREAM.MSG.GET.{stream}", msgspec.json.encode(which)
+        return await self._send(subject, question, None, f"read stream {stream}", BrokerUnavailable, _message_in)
+
+    async def _send(
+        self,
+        subject: str,
+        data: bytes,
+        headers: dict[str, str] | None,
+        doing: str,
+        unanswered: type[BrokerUnavailable],
+        read: Callable[[Heard], T],
+    ) -> asyncio.Future[T]:
         if not self._inbox:
             await self._listen()
-        while len(self._waiting) >= MOST_WAITING:
-            self._room.clear()
+        if self._room.locked():
             async with asyncio.timeout(STALL_LIMIT):
-                await self._room.wait()
+                await self._room.acquire()
+        else:
+            await self._room.acquire()
         self._last += 1
         token = str(self._last)
-        sequence: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = _Waiting(subject, count, sequence)
-        sequence.add_done_callback(lambda _: self._forget(token))
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = _Waiting(doing, unanswered, read, answer)
+        answer.add_done_callback(lambda _: self._forget(token))
         try:
             await self._client.publish(subject, data, reply=self._inbox + token, headers=headers)
         except BaseException:
-            sequence.cancel()
+            answer.cancel()
             raise
-        return sequence
+        return answer
 
     async def send_together(self, messages: Sequence[tuple[str, bytes, dict[str, str]]]) -> asyncio.Future[int]:
         """Publish messages as one batch, stored all or none, in order and with nothing between; the last sequence."""
@@ -97,22 +126,21 @@ class Publishing:
 
     def _hear(self, msg: Heard) -> None:
         waiting = self._waiting.get(msg.subject.rpartition(".")[2])
-        if waiting is None or waiting.sequence.done():
+        if waiting is None or waiting.answer.done():
             return
         try:
-            waiting.sequence.set_result(_sequence_in(msg, waiting.messages))
+            waiting.answer.set_result(waiting.read(msg))
         except (nats.js.errors.Error, msgspec.MsgspecError, *ODD_ANSWER) as error:
             _fail(waiting, error)
 
     def _forget(self, token: str) -> None:
         del self._waiting[token]
-        self._room.set()
+        self._room.release()
 
 
 def _sequence_in(answer: Heard, count: int) -> int:
     """The sequence that an answer acknowledges. Raises the driver's errors for a refusal."""
-    if answer.headers.get("Status") == _NOBODY:
-        raise nats.js.errors.NoStreamResponseError
+    _check_somebody(answer)
     told: dict[str, Any] = msgspec.json.decode(answer.data)
     if "error" in told:
         raise nats.js.errors.APIError.from_error(told["error"])
@@ -121,11 +149,46 @@ def _sequence_in(answer: Heard, count: int) -> int:
     return int(told["seq"])
 
 
-def _fail(waiting: _Waiting, error: Exception) -> None:
-    if waiting.sequence.done():
+class _Message(msgspec.Struct, gc=False):
+    subject: str
+    seq: int
+    time: datetime
+    data: bytes = b""
+    hdrs: bytes = b""
+
+
+class _Answer(msgspec.Struct):
+    message: _Message | None = None
+    error: dict[str, Any] | None = None
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def _message_in(answer: Heard) -> RawStreamMsg | None:
+    """The message that was asked for, its headers read as the broker reads them. Raises likewise."""
+    _check_somebody(answer)
+    told = _ANSWER.decode(answer.data)
+    if told.error is not None and told.error.get("code") == _NOT_FOUND:
+        return None
+    if told.error is not None:
+        raise nats.js.errors.APIError.from_error(told.error)
+    if told.message is None:
+        raise ValueError("neither a message nor an error")
+    subject, seq, time, data, block = msgspec.structs.astuple(told.message)
+    return RawStreamMsg(subject=subject, seq=seq, time=time, data=data, headers=headers_of(block))
+
+
+def _check_somebody(answer: Heard) -> None:
+    if answer.block and answer.headers.get("Status") == _NOBODY:
+        raise nats.js.errors.NoStreamResponseError
+
+
+def _fail(waiting: _Waiting[Any], error: Exception) -> None:
+    if waiting.answer.done():
         return
     try:
-        with translated(f"publish to {waiting.subject}", unanswered=Unacknowledged):
+        with translated(waiting.doing, waiting.unanswered):
             raise ValueError(str(error)) if isinstance(error, msgspec.MsgspecError) else error
     except (BrokerUnavailable, BrokerRefused) as ours:
-        waiting.sequence.set_exception(ours)
+        waiting.answer.set_exception(ours)

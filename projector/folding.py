@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from adsum.events.backoff import backoff
+from adsum.events.garbage import paused_gc
 from adsum.events.names import Key
 from adsum.events.outage import Outage
 from adsum.events.reader import Message
@@ -20,7 +21,6 @@ from .errors import CatalogRefused, CatalogUnavailable, CheckpointMoved
 from .failpoints import passed
 from .fold import Batch, fold_batch, identify
 from .record import Record
-from .rows import paused_gc
 
 __all__ = ["Folding"]
 

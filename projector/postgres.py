@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import asyncpg
 
 from adsum.events.errors import AdsumError
+from adsum.events.garbage import paused_gc
 from adsum.events.names import Key
 
 from .catalog import FORGOTTEN_TOGETHER, Checkpoint, Heard, Held, Observations, Observed
@@ -26,7 +27,7 @@ from .fold import Batch
 from .migrations import Migration, due, load_migrations
 from .queries import Question, load_queries
 from .record import Record
-from .rows import BatchRows, Row, moment, paused_gc, records_of, rows_of
+from .rows import BatchRows, Row, moment, records_of, rows_of
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy

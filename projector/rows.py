@@ -5,9 +5,7 @@ Each database spells a time in its own way, so both directions take a function f
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
@@ -15,13 +13,14 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from adsum.events.description import Description
+from adsum.events.garbage import paused_gc
 from adsum.events.names import Key
 
 from .errors import CatalogRefused
 from .fold import Batch, Entry, Rejected, Version, type_of
 from .record import Record
 
-__all__ = ["BatchRows", "Row", "Stamp", "instance_rows", "moment", "paused_gc", "records_of", "rows_of"]
+__all__ = ["BatchRows", "Row", "Stamp", "instance_rows", "moment", "records_of", "rows_of"]
 
 Row: TypeAlias = tuple[Any, ...]
 Stamp: TypeAlias = Callable[[float], object]
@@ -77,22 +76,6 @@ def instance_rows(records: Iterable[Record], stamp: Stamp) -> list[Row]:
 def records_of(rows: Iterable[Iterable[Any]], seconds: Callable[[Any], float]) -> list[Record]:
     """The records in rows of the query `records`; `seconds` undoes the stamp of a time."""
     return [_record(row, seconds) for row in rows]
-
-
-@contextmanager
-def paused_gc() -> Iterator[None]:
-    """No cyclic garbage collection inside, for bulk loads.
-
-    It costs more than the decoding: every few hundred new records it walks all that were loaded before, though
-    records form no cycles. Reference counting goes on.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Spelling:

@@ -21,6 +21,7 @@ import aiosqlite
 import msgspec
 
 from adsum.events.errors import AdsumError
+from adsum.events.garbage import paused_gc
 from adsum.events.names import Key
 
 from .catalog import FORGOTTEN_TOGETHER, Checkpoint, Heard, Held, Observations, Observed
@@ -31,7 +32,7 @@ from .lock import FileLock
 from .migrations import due, load_indexes, load_migrations
 from .queries import Question, load_queries
 from .record import Record
-from .rows import BatchRows, Row, moment, paused_gc, records_of, rows_of
+from .rows import BatchRows, Row, moment, records_of, rows_of
 
 __all__ = ["SQLiteCatalog"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -258,6 +259,31 @@ async def test_what_cannot_be(registry: Registry) -> None:
     async with other, registry.register_many([]) as orders:
         with pytest.raises(InvalidValue, match="entered"):
             orders.add(other)
+
+
+async def test_the_garbage_collector_rests_while_all_begin_and_for_a_bounded_time(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adsum.clients.registrations.PAUSED", 0.2)
+    store_together, collected = registry.broker.store_together, []
+
+    async def watched(stream: str, messages: list[tuple[str, bytes, dict[str, str]]]) -> asyncio.Future[int]:
+        collected.append(gc.isenabled())
+        return await store_together(stream, messages)
+
+    monkeypatch.setattr(registry.broker, "store_together", watched)
+    async with registry.register_many(made(registry, 100), wait=30):
+        assert gc.isenabled()
+    assert gc.isenabled()
+    assert {*collected} == {False}
+    async with connect("nats://127.0.0.1:9") as nowhere:
+        entering = asyncio.ensure_future(nowhere.register_many(made(nowhere, 100), wait=30).__aenter__())
+        await until(lambda: not gc.isenabled())
+        await until(gc.isenabled)
+        assert not entering.done()
+        entering.cancel()
+        await asyncio.wait([entering])
+    assert gc.isenabled()
 
 
 async def test_without_a_broker_it_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

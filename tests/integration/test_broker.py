@@ -266,7 +266,7 @@ async def test_a_stream_that_was_deleted_and_a_limit_that_passes_are_told_apart(
 
 
 async def test_an_answer_that_was_lost_with_the_connection_is_not_waited_for(server: Server, opened: Opener) -> None:
-    """Both ways of publishing, and a look, end as soon as the loss is noticed; what was published may be stored."""
+    """Both ways of publishing, and of looking, end as soon as the loss is noticed; what was published may be stored."""
     async with proxy_to(server.url) as proxy:
         cut_off = opened(proxy.url)
         await cut_off.ready(10)
@@ -277,12 +277,18 @@ async def test_an_answer_that_was_lost_with_the_connection_is_not_waited_for(ser
             asyncio.ensure_future(cut_off.store(EVENTS, "adsum.v1.default.event.orders.a", b"1", {}, 60)),
             await cut_off.store_later(EVENTS, "adsum.v1.default.event.orders.b", b"2", {}),
             asyncio.ensure_future(cut_off.stream_info(EVENTS)),
+            asyncio.ensure_future(cut_off.message_at(EVENTS, 1)),
         ]
         await until(lambda: proxy.carried["up"] > before)
         proxy.drop()
         proxy.heal()
         ended = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 4)
-        assert [type(error) for error in ended] == [Unacknowledged, Unacknowledged, BrokerUnavailable]
+        assert [type(error) for error in ended] == [
+            Unacknowledged,
+            Unacknowledged,
+            BrokerUnavailable,
+            BrokerUnavailable,
+        ]
         await cut_off.ready(10)
         assert await cut_off.stream_info(EVENTS)
 
@@ -290,6 +296,34 @@ async def test_an_answer_that_was_lost_with_the_connection_is_not_waited_for(ser
 async def test_many_at_once_keep_their_order(broker: Broker) -> None:
     futures = [await broker.store_later(EVENTS, subjects.event(KEY), b"%d" % number, {}) for number in range(2_000)]
     assert await asyncio.gather(*futures) == list(range(1, 2_001))
+
+
+async def test_more_looks_at_once_than_the_broker_keeps_for_its_api(broker: Broker) -> None:
+    """It drops all that wait there, of everybody. Of the ids some have a last word, some never had one."""
+    of = [subjects.event(KEY._replace(id=f"o-{at}")) for at in range(12_000)]
+    taken = {at: await broker.store(EVENTS, of[at], b"%d" % at, {}) for at in (0, 7, 5_000, 11_999)}
+    looking = asyncio.gather(*(broker.last_message(EVENTS, subject) for subject in of))
+    under_way = []
+    while not looking.done():
+        under_way.append(len(broker._publishing._waiting))
+        await asyncio.sleep(0)
+    found = looking.result()
+    assert 100 < max(under_way) < 10_000
+    assert {at: (raw.seq, raw.data, raw.subject) for at, raw in enumerate(found) if raw is not None} == {
+        at: (sequence, b"%d" % at, of[at]) for at, sequence in taken.items()
+    }
+
+
+async def test_a_message_as_it_is_stored(broker: Broker) -> None:
+    """Its headers as they were said, its time, and no data."""
+    before = time.time()
+    await broker.store(EVENTS, subjects.event(KEY), b"", {"Odd": "a: b", "Nats-Msg-Id": "x"})
+    raw = await broker.message_at(EVENTS, 1)
+    assert raw is not None
+    assert (raw.subject, raw.seq, raw.data) == (subjects.event(KEY), 1, b"")
+    assert raw.headers == {"Nats-Expected-Stream": EVENTS, "Odd": "a: b", "Nats-Msg-Id": "x"}
+    assert raw.time is not None
+    assert before - 1 < raw.time.timestamp() < time.time() + 1
 
 
 async def test_many_at_once_fail_one_by_one(broker: Broker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from nats.aio.msg import Msg
@@ -16,6 +17,7 @@ from adsum.events.reader import StreamReader
 from adsum.events.streams import BEATS, EVENTS, TOPOLOGY
 from adsum.events.wire import headers_of, text_of
 from adsum.projector.embedded import EmbeddedBroker
+from tests.servers import Server
 from tests.waiting import until
 
 PREFIXES = {
@@ -197,17 +199,32 @@ async def test_an_answer_by_somebody_else_is_none(nats: EmbeddedBroker, broker: 
     assert (broker.connects, broker.last_error) == (1, "")
 
 
-@pytest.mark.parametrize("answer", [b"\xff", b"null", b"7", b"{}", b'{"message": 7}', b'{"message": {"time": "then"}}'])
-async def test_an_odd_answer_to_a_look_is_no_answer(
-    monkeypatch: pytest.MonkeyPatch, broker: Broker, answer: bytes
-) -> None:
-    request = broker._client.request
+LOOKS = [
+    *(b"", b"\xff", b"null", b"7", b"[]", b"{}", b"[" * 9999),
+    *(b'{"error": 7}', b'{"error": {"code": "x", "odd": 1}}', b'{"message": 7}', b'{"message": null}'),
+    *(b'{"message": {"subject": "a", "seq": 1, "time": "then"}}', b'{"message": {"subject": "a", "seq": "1"}}'),
+    b'{"message": {"subject": "a", "seq": 1, "time": "2030-01-01T00:00:00Z", "data": "no base64"}}',
+]
 
-    async def odd(*asked: object, **how: object) -> object:
-        answered = await request(*asked, **how)  # type: ignore[arg-type]
-        answered.data = answer
-        return answered
 
-    monkeypatch.setattr(broker._client, "request", odd)
-    with pytest.raises(BrokerUnavailable, match="none of the broker's"):
-        await broker.message_at(EVENTS, 1)
+async def test_an_odd_answer_to_a_look_is_no_answer(tmp_path: Path) -> None:
+    """Here somebody else answers for the broker, which has no streams."""
+    server = await Server(tmp_path, jetstream=False).start()
+    broker, other = (Broker.open(BrokerSettings(url=server.url), name) for name in ("test", "other"))
+    left = list(LOOKS)
+
+    async def reply(msg: Msg) -> None:
+        await other.publish(msg.reply, left.pop(0))
+
+    try:
+        await broker.ready(10)
+        await other.ready(10)
+        await other.subscribe("$JS.API.>", reply)
+        for _ in LOOKS:
+            with pytest.raises(BrokerUnavailable, match=r"read stream ADSUM_EVENTS: .*none of the broker's"):
+                await broker.message_at(EVENTS, 1)
+        assert not left
+        assert (broker.connects, broker.last_error) == (1, "")
+    finally:
+        await asyncio.gather(broker.close(), other.close())
+        await server.stop()
