@@ -76,7 +76,16 @@ def directory(count: int) -> Directory:
     """One that is loaded with so many."""
     nobody = cast(Any, None)  # no broker: it is never entered
     made = Directory(
-        nobody, nobody, nobody, "default", ("orders",), capability=None, poll_interval=60, wait=0, outliers=Outliers()
+        nobody,
+        nobody,
+        nobody,
+        nobody,
+        "default",
+        ("orders",),
+        capability=None,
+        poll_interval=60,
+        wait=0,
+        outliers=Outliers(),
     )
     made._census.believe("e")
     made._census.begin_load()

@@ -57,7 +57,8 @@ class Cache:
         self._gone: dict[str, Departed] = {}
         self._digest = Digest()
         self._epochs: Counter[str] = Counter()  # of those who are present
-        self._recent: deque[tuple[str, Topology, float]] = deque(maxlen=REMEMBERED_DIGESTS)  # left for what, when
+        self._recent: deque[tuple[str, str, int, float]] = deque(maxlen=REMEMBERED_DIGESTS)
+        """Digests that were left: for which epoch and revision, and when."""
 
     def apply(self, told: Topology, now: float) -> Change | None:
         """Take in a state or a tombstone; what it changed, None if it was known or older."""
@@ -67,7 +68,7 @@ class Cache:
         after = self.present.get(told.id)
         if after is before:
             return None
-        self._recent.append((was, told, now))
+        self._recent.append((was, told.epoch, told.revision, now))
         return Change(before, after, told if isinstance(told, Departed) else None)
 
     def load(self, told: Topology) -> None:
@@ -76,8 +77,7 @@ class Cache:
             return
         before = self.present.get(told.id)
         if before is not None:
-            self._digest.remove(before.id, before.revision)
-            self._epochs -= Counter((before.epoch,))
+            self._take_out(before)
         if isinstance(told, Instance):
             self._put(told)
         else:
@@ -104,11 +104,8 @@ class Cache:
         if mark.digest == self._digest.hex():
             return mark.count == len(self.present)
         return any(
-            was == mark.digest
-            and told.epoch == mark.epoch
-            and told.revision > mark.revision
-            and now - left <= OVERTAKEN_WITHIN
-            for was, told, left in self._recent
+            was == mark.digest and epoch == mark.epoch and revision > mark.revision and now - left <= OVERTAKEN_WITHIN
+            for was, epoch, revision, left in self._recent
         )
 
     def _take(self, told: Topology) -> bool:
@@ -121,14 +118,21 @@ class Cache:
         self._epochs[told.epoch] += 1
         self._digest.add(told.id, told.revision)
 
+    def _take_out(self, before: Instance) -> None:
+        self._digest.remove(before.id, before.revision)
+        self._epochs[before.epoch] -= 1
+        if not self._epochs[before.epoch]:
+            del self._epochs[before.epoch]
+
     def _bury(self, told: Departed) -> None:
         self.present.pop(told.id, None)
         self._gone.pop(told.id, None)
         self._gone[told.id] = told
 
     def _forget_oldest(self) -> None:
-        for id in list(islice(self._gone, max(0, len(self._gone) - REMEMBERED_GONE))):
-            del self._gone[id]
+        if len(self._gone) > REMEMBERED_GONE:
+            for id in list(islice(self._gone, len(self._gone) - REMEMBERED_GONE)):
+                del self._gone[id]
 
 
 def differences(old: Cache, new: Cache) -> list[Change]:

@@ -7,23 +7,19 @@ import logging
 import math
 import random
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Literal, TypeAlias
 
-from nats.aio.subscription import Subscription
-
 from adsum.events import subjects
 from adsum.events.backoff import backoff
 from adsum.events.broker import Broker
-from adsum.events.codec import decode_service_mark
 from adsum.events.errors import BrokerRefused, BrokerUnavailable, InvalidValue, StreamMismatch
 from adsum.events.outage import Outage
 from adsum.events.reader import ReaderLost
-from adsum.events.signals import Instance, NamespaceMark, Topology
-from adsum.events.wire import Heard
+from adsum.events.signals import Instance, NamespaceMark, ServiceMark, Topology
 
 from .block import tasks_of_block
 from .cache import Change
@@ -35,7 +31,7 @@ from .errors import NotLoaded
 from .loading import Loading
 from .marks import Marks
 from .notice import Notice, connection, woken
-from .states import read, read_state
+from .subscribing import Leave, Subscriptions
 
 __all__ = ["Directory", "DirectoryState"]
 
@@ -64,6 +60,7 @@ class Directory:
         self,
         broker: Broker,
         marks: Marks,
+        subscriptions: Subscriptions,
         loading: Loading,
         namespace: str,
         services: tuple[str, ...],
@@ -74,12 +71,12 @@ class Directory:
         outliers: Outliers,
     ) -> None:
         self.namespace, self.services, self.capability = namespace, services, capability
-        self._broker, self._marks, self._loading = broker, marks, loading
+        self._broker, self._marks, self._subscriptions, self._loading = broker, marks, subscriptions, loading
         self._poll_interval, self._wait, self._outliers = poll_interval, wait, outliers
         self._census = Census(services)
         self._clock = asyncio.get_running_loop().time
-        self._subscriptions: dict[str, Subscription] = {}
-        self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
+        self._joined: dict[str, Leave] = {}
+        self._readers: set[weakref.ref[Changes]] = set()  # to go through a WeakSet costs more than all else of a change
         self._memo: dict[tuple[str | None, bool], tuple[Instance, ...]] = {}
         self._wake, self._anew = asyncio.Event(), asyncio.Event()
         self._notice = Notice()
@@ -177,7 +174,7 @@ class Directory:
         """
         present = self._present(None) if initial and self._census.loaded else ()
         reader = Changes(present, initial=initial)
-        self._readers.add(reader)
+        self._readers.add(weakref.ref(reader, self._readers.discard))
         return reader
 
     async def loaded(self, timeout: float | None = None) -> bool:
@@ -228,11 +225,11 @@ class Directory:
     async def _close(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        for reader in list(self._readers):
+        for reader in self._reading():
             reader.end()
         async with AsyncExitStack() as ending:  # each, also when cancelled meanwhile
-            for subscription in self._subscriptions.values():
-                ending.push_async_callback(self._broker.unsubscribe, subscription)
+            for leave in self._joined.values():
+                ending.push_async_callback(leave)
 
     # ---- following
 
@@ -265,12 +262,9 @@ class Directory:
         """Once, and not before the connection first stood (the driver forgets what came before)."""
         await self._marks.subscribe()
         for service in self.services or ("*",):
-            await self._subscribe_to(subjects.changes(self.namespace, service), self._hear_change)
-            await self._subscribe_to(subjects.service_mark(self.namespace, service), self._hear_service_mark)
-
-    async def _subscribe_to(self, subject: str, hear: Callable[[Heard], None]) -> None:
-        if subject not in self._subscriptions:
-            self._subscriptions[subject] = await self._broker.listen(subject, hear)
+            if service not in self._joined:
+                follow = self._subscriptions.follow(service, self._hear_change, self._hear_service_mark)
+                self._joined[service] = await follow
 
     async def _load(self) -> None:
         first = not self._census.loaded
@@ -320,22 +314,17 @@ class Directory:
 
     # ---- hearing
 
-    def _hear_change(self, msg: Heard) -> None:
-        told = read_state(msg.subject, msg.data)
-        if told is not None:
-            self._tell(self._census.take(told, self._clock()))
+    def _hear_change(self, told: Topology) -> None:
+        self._tell(self._census.take(told, self._clock()))
 
-    def _hear_service_mark(self, msg: Heard) -> None:
-        mark = read(decode_service_mark, msg.subject, msg.data)
-        service = subjects.service_of_mark(msg.subject)
-        if mark is not None and msg.subject == subjects.service_mark(self.namespace, service):
-            self._tell(self._census.service_mark(service, mark, self._clock()))
+    def _hear_service_mark(self, service: str, mark: ServiceMark) -> None:
+        self._tell(self._census.service_mark(service, mark, self._clock()))
 
     def _hear_namespace_mark(self, mark: NamespaceMark) -> None:
         self._tell(self._census.namespace_mark(mark, self._clock()))
 
     def _when_connected(self) -> None:
-        if self._subscriptions:
+        if self._joined:
             self._census.reconnected()
         self._wake.set()
         self._anew.set()
@@ -347,11 +336,14 @@ class Directory:
             changes = [change for change in seen if change is not None]
         if changes:
             self._memo.clear()
-            for reader in self._readers:
+            for reader in self._reading():
                 for change in changes if reader.initial or not first else ():
                     reader.add(change)
         if self._census.unsure or self._census.wanted:
             self._wake.set()
+
+    def _reading(self) -> list[Changes]:
+        return [reader for known in list(self._readers) if (reader := known()) is not None]
 
 
 def _spreads() -> Iterator[float]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from adsum.events.broker import Broker, BrokerSettings
 from adsum.events.config import DEFAULT_POLL_INTERVAL
@@ -31,6 +31,7 @@ from .peers import Bounds, Dialer, Peers
 from .registration import Registration
 from .registrations import Registrations
 from .reporting import Reporting
+from .subscribing import Subscriptions
 from .watching import end_all
 
 __all__ = ["Registry", "connect"]
@@ -63,6 +64,17 @@ def connect(
     return Registry(settings, check_label("namespace", namespace), called, ping)
 
 
+class _Parts(NamedTuple):
+    """What there is once in a registry."""
+
+    broker: Broker
+    marks: Marks
+    subscriptions: Subscriptions
+    loading: Loading
+    reporting: Reporting
+    log: SharedLog
+
+
 class Registry:
     """An async context manager; see `connect`. Leave the blocks of registrations and directories before its own."""
 
@@ -71,7 +83,7 @@ class Registry:
         self.outliers = Outliers()
         """What this process's calls told of the endpoints it called, shared by all selections."""
         self._settings, self._name, self._ping = settings, name, ping
-        self._parts: tuple[Broker, Marks, Loading, Reporting, SharedLog] | None = None
+        self._parts: _Parts | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._stack = AsyncExitStack()
         self._left = False
@@ -82,7 +94,7 @@ class Registry:
     @property
     def broker(self) -> Broker:
         """The connection, for what has no method here. Raises RuntimeError outside the block."""
-        return self._entered()[0]
+        return self._entered().broker
 
     def register(
         self,
@@ -131,10 +143,12 @@ class Registry:
         key = Key(
             self.namespace, check_label("service", service), check_label("instance id", new_id() if id is None else id)
         )
-        broker, marks, _, _, shared = self._entered()
+        parts = self._entered()
         open_host = endpoints is None and host is None
         check_wait("wait", wait)
-        return Registration(broker, marks, shared, key, described, open_host=open_host, given=id is not None, wait=wait)
+        return Registration(
+            parts.broker, parts.marks, parts.log, key, described, open_host=open_host, given=id is not None, wait=wait
+        )
 
     def register_many(self, registrations: Iterable[Registration], *, wait: float = DEFAULT_WAIT) -> Registrations:
         """Register many instances for as long as a block runs, as cheaply as can be:
@@ -146,8 +160,8 @@ class Registry:
         added and removed inside the block. `wait`: seconds that entering waits for all. Entering raises InvalidValue
         for an instance that is given twice.
         """
-        broker, marks, *_ = self._entered()
-        return Registrations(broker, marks, registrations, wait)
+        parts = self._entered()
+        return Registrations(parts.broker, parts.marks, registrations, wait)
 
     def directory(
         self,
@@ -169,11 +183,12 @@ class Registry:
             check_capability(capability)
         check_number("poll_interval", poll_interval, "must be a positive number of seconds", lambda s: s > 0)
         check_wait("wait", wait)
-        broker, marks, loading, *_ = self._entered()
+        parts = self._entered()
         return Directory(
-            broker,
-            marks,
-            loading,
+            parts.broker,
+            parts.marks,
+            parts.subscriptions,
+            parts.loading,
             self.namespace,
             names,
             capability=capability,
@@ -242,7 +257,7 @@ class Registry:
             fail_open=fail_open,
             panic=panic,
         )
-        return Peers(seen, selection, dial, self._entered()[3], bounds, own=directory is None, verify=verify)
+        return Peers(seen, selection, dial, self._entered().reporting, bounds, own=directory is None, verify=verify)
 
     def leases(self, *, timeout: float = DEFAULT_WAIT) -> Leases:
         """Lives that their owner renews by hand, and a watch of who is there: `await registry.leases().register(…)`.
@@ -260,7 +275,7 @@ class Registry:
         nobody answers (refused, no route, timed out), not for an answer that is an error. Whether it was sent: it is
         not while the broker is away, nor again within five seconds. Raises InvalidValue.
         """
-        return await self._entered()[3].report(instance, endpoint, reason, ago)
+        return await self._entered().reporting.report(instance, endpoint, reason, ago)
 
     def history(self, *, timeout: float = 10.0) -> History:
         """What happened, asked of an adsumd: `async for event in registry.history().events(EventsAsked(…))`.
@@ -269,7 +284,7 @@ class Registry:
         """
         return History(self.broker, timeout)
 
-    def _entered(self) -> tuple[Broker, Marks, Loading, Reporting, SharedLog]:
+    def _entered(self) -> _Parts:
         if self._parts is None:
             raise RuntimeError("enter the registry first: async with connect(…) as registry")
         if self._left:
@@ -282,7 +297,14 @@ class Registry:
         broker = Broker.open(self._settings, self._name, ping=self._ping)
         self._stack.push_async_callback(broker.close)
         self._stack.push_async_callback(end_all, self._watching)
-        self._parts = broker, Marks(broker, self.namespace), Loading(broker), Reporting(broker), SharedLog(broker)
+        self._parts = _Parts(
+            broker,
+            Marks(broker, self.namespace),
+            Subscriptions(broker, self.namespace),
+            Loading(broker),
+            Reporting(broker),
+            SharedLog(broker),
+        )
         return self
 
     async def __aexit__(

@@ -31,7 +31,8 @@ async def sent_to(server: Server, name: str) -> int:
 
 def marks_heard(registry: Registry, directory: Directory) -> int:
     """How many marks were delivered to it."""
-    subscriptions = [*directory._subscriptions.items(), ("adsum.v1.default.mark", directory._marks._subscription)]
+    shared = [(subject, one.subscription) for subject, one in directory._subscriptions._shared.items()]
+    subscriptions = [*shared, ("adsum.v1.default.mark", directory._marks._subscription)]
     return sum(one.delivered for subject, one in subscriptions if one is not None and ".mark" in subject)
 
 
@@ -70,7 +71,7 @@ async def test_row_14_churn_of_one_service_is_not_heard_by_who_follows_another(w
         await until(lambda: (len(quiet), len(payers)), (1, 1).__eq__)
         changes = quiet.changes(initial=False)
         sent, marks = await sent_to(watched, "follower"), marks_heard(follower, quiet)
-        heard = quiet._subscriptions[OWN].delivered
+        heard = quiet._subscriptions._shared[OWN].subscription.delivered
         shown, told, stored = quiet.instances(), await sent_to(watched, "hearer"), await last_sequence(bus, TOPOLOGY)
         for _ in range(CHURN):
             await restless.register()
@@ -84,7 +85,7 @@ async def test_row_14_churn_of_one_service_is_not_heard_by_who_follows_another(w
         await until(surplus, (0).__eq__)
         assert not changes._pending
         assert quiet.instances() is shown
-        assert quiet._subscriptions[OWN].delivered == heard
+        assert quiet._subscriptions._shared[OWN].subscription.delivered == heard
         announced = await last_sequence(bus, TOPOLOGY) - stored
         assert announced > CHURN / 10  # what follows fast upon another is told as one
         assert await sent_to(watched, "hearer") - told >= announced

@@ -176,6 +176,7 @@ class Crowd:
             nobody,
             nobody,
             nobody,
+            nobody,
             "default",
             ("orders",),
             capability=None,
