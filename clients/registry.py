@@ -211,6 +211,7 @@ class Registry:
         protocol: str | None = None,
         fail_open: bool = False,
         panic: float = 0.5,
+        outliers: Outliers | None = None,
         verify: bool = False,
         timeout: float = 60.0,
         grace: float = 0.0,
@@ -227,7 +228,7 @@ class Registry:
 
         Of the named services, of those with `capability`, or of both, by a directory of its own that waits as
         `directory` says; or by a `directory` that is open already, of all that it follows or of one service. `policy`
-        to `panic`: see `Directory.select`. `dial`: how the protocol is spoken: `http()`, `grpc()`, `flight()`.
+        to `outliers`: see `Directory.select`. `dial`: how the protocol is spoken: `http()`, `grpc()`, `flight()`.
 
         `verify`: whether a peer must say that it is itself before it is called. `timeout`: seconds of a call unless it
         names others. `grace`: seconds that a caller waits longer than the callee is told to take, so that the callee's
@@ -256,6 +257,7 @@ class Registry:
             protocol=protocol,
             fail_open=fail_open,
             panic=panic,
+            outliers=outliers,
         )
         return Peers(seen, selection, dial, self._entered().reporting, bounds, own=directory is None, verify=verify)
 
@@ -282,6 +284,7 @@ class Registry:
 
         Of all namespaces unless the question names one. `timeout`: seconds for each page of an answer.
         """
+        check_number("timeout", timeout, "must be a positive number of seconds", lambda s: s > 0)
         return History(self.broker, timeout)
 
     def _entered(self) -> _Parts:

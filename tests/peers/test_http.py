@@ -21,6 +21,7 @@ from adsum.clients import (
     NoneRegistered,
     NotItself,
     NotLoaded,
+    Outliers,
     Peer,
     Peers,
     PickFirst,
@@ -269,6 +270,9 @@ async def test_peers_of_a_service_a_capability_or_a_directory(registry: Registry
             await enter(registry.peers(directory=orders, dial=http())),
             await enter(registry.peers("orders", directory=orders, dial=http(), protocol="http", metadata=HEALTH)),
         ]
+        own = Outliers()
+        of.append(await enter(registry.peers("orders", dial=http(), outliers=own)))
+        assert [peers.selection.outliers for peers in of] == [registry.outliers] * 4 + [own]
         for peers in of:
             await known(peers, "a", "b")
             assert {await peers.call(get("/who")) for _ in range(2)} == {"a 200", "b 200"}

@@ -46,6 +46,7 @@ def numbers_of(registry: Registry) -> Iterator[tuple[str, Callable[[Any], object
     yield "wait", lambda value: registry.register("orders", port=1, wait=value)
     yield "wait", lambda value: bootstrap(None, "orders", address=":1", wait=value)
     yield "timeout", lambda value: registry.leases(timeout=value)
+    yield "timeout", lambda value: registry.history(timeout=value)
     yield "points", lambda value: ConsistentHash(points=value)
     yield "bound", lambda value: ConsistentHash(bound=value)
     yield "decay", lambda value: LowestLatency(value)
