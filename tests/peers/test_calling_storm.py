@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from adsum.clients import AdsumError, LeastOutstanding, RoundRobin
+from adsum.clients import AdsumError, LeastOutstanding, PickFirst, RoundRobin
 from adsum.clients.choosing import Policy
 from tests.peers.talking import Crowd, Declined, Refused, ask, crowd
 from tests.waiting import until
@@ -85,3 +85,51 @@ async def test_a_storm_leaves_nothing_behind(policy: type[Policy], limit: int) -
             assert {picked.calls.outstanding for picked in peers.selection.members} == {0}
         assert all_of_them.phone.open == 0
         await until(lambda: [task for task in asyncio.all_tasks() - before if "orders" in task.get_name()], [].__eq__)
+
+
+async def prepare(kind: str, crowd: Crowd) -> None:
+    """Let something be the matter with whom the policy picks first."""
+    first = crowd.talkers["a"]
+    match kind:
+        case "hangs in the dial":
+            crowd.phone.hold[first.port] = asyncio.Event()
+        case "refuses":
+            await first.stop()
+        case "is somebody else":
+            first.answers["who"] = "default/orders/z"
+        case "breaks":
+            first.answers["who"] = ""
+        case "is on trial":
+            selection = crowd.directory.select()
+            [picked] = [picked for picked in selection.members if picked.instance.id == "a"]
+            for _ in range(5):
+                selection.begun(picked).failed()
+
+
+@pytest.mark.parametrize(
+    "kind", ["hangs in the dial", "refuses", "is somebody else", "breaks", "is on trial", "makes room"]
+)
+async def test_a_call_may_be_cancelled_at_any_step(kind: str) -> None:
+    """After each number of turns of the event loop: no record counts it, no connection is held, the next call works."""
+    for turns in range(60):
+        async with crowd("a", "b") as both:
+            for id in both.talkers:
+                both.tell(id, metadata={"health.main": "/health"})
+            await prepare(kind, both)
+            limit = 1 if kind == "makes room" else 50
+            async with both.peers(policy=PickFirst(), verify=True, limit=limit) as peers:
+                if kind == "makes room":
+                    assert await peers.call(ask("hello"), timeout=30) == "a hello"
+                    both.tell("a", mode="draining")
+                records = [picked.calls for picked in peers.selection.members]
+                call = asyncio.create_task(peers.call(ask("hang"), timeout=30, idempotent=True))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                call.cancel()
+                await asyncio.wait([call], timeout=30)
+                assert call.cancelled()
+                assert {record.outstanding for record in records} == {0}
+                for hold in both.phone.hold.values():
+                    hold.set()
+                assert await peers.call(ask("hello"), timeout=30) in ("a hello", "b hello")
+            assert both.phone.open == 0
