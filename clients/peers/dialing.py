@@ -8,9 +8,10 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from adsum.events.description import Endpoint
+from adsum.events.errors import AdsumError
 from adsum.events.signals import Instance
 
-__all__ = ["IDENTITY", "Blame", "Dialer", "Peer"]
+__all__ = ["IDENTITY", "Blame", "Dialer", "NotServing", "Peer"]
 
 IDENTITY = "adsum-instance"
 """The header (HTTP) or the initial metadata (gRPC) in which a peer says who it is: `str(registration.key)`."""
@@ -30,6 +31,10 @@ class Blame(enum.Enum):
     """The peer answered that it does not take the call now, and did nothing. Any call may be tried on another."""
     ANSWERED = "answered"
     """An error of the callee's own, for the caller: the peer is well."""
+
+
+class NotServing(AdsumError):
+    """A peer that was asked who it is answers as itself that it does not serve now: it DECLINED."""
 
 
 class Peer(msgspec.Struct, Generic[C], frozen=True):

@@ -11,12 +11,11 @@ from grpc_health.v1 import health_pb2
 
 from adsum.events.cord import Cord, NotConnected, is_never_sent
 from adsum.events.description import GRPC_HEALTH, Endpoint, health_path
-from adsum.events.errors import AdsumError
 from adsum.events.signals import Instance
 
-from .dialing import IDENTITY, Blame
+from .dialing import IDENTITY, Blame, NotServing
 
-__all__ = ["GrpcDialer", "NotServing"]
+__all__ = ["GrpcDialer"]
 
 TLS = "grpcs"
 """The protocol of an endpoint that is spoken to with TLS; any other is spoken to without."""
@@ -25,10 +24,6 @@ PUSHBACK = "grpc-retry-pushback-ms"
 _HANG_UP = 1.0
 """Seconds in which calls that are under way are told that the connection is gone."""
 _PERHAPS_DONE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
-
-
-class NotServing(AdsumError):
-    """A peer answers that it does not serve now."""
 
 
 class GrpcDialer:

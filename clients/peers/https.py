@@ -36,8 +36,9 @@ def http(
     arguments of `httpx.AsyncClient`, such as `auth`.
 
     A peer is UNREACHABLE when it cannot be connected to, BROKEN when the connection breaks or no answer comes, and
-    DECLINED is only that all connections of `limits` are in use. An answer is an answer, whatever its status; so is
-    what `raise_for_status` raises. Raises ImportError without httpx.
+    DECLINED is only that all connections of `limits` are in use, or that it was asked who it is and answered as itself
+    with a status of 5xx. An answer to a call is an answer, whatever its status; so is what `raise_for_status` raises.
+    Raises ImportError without httpx.
     """
     try:
         from .httpx_dialer import HttpxDialer

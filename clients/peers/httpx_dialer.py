@@ -16,7 +16,7 @@ from adsum.events.description import Endpoint, health_path
 from adsum.events.names import Key
 from adsum.events.signals import Instance
 
-from .dialing import IDENTITY, Blame
+from .dialing import IDENTITY, Blame, NotServing
 
 __all__ = ["HttpxDialer"]
 
@@ -46,7 +46,7 @@ class _Asking:
         self.key, self.endpoint, self.url, self.said = key, endpoint, httpcore.URL(url), ""
 
     async def who(self, handler: Any, timeout: float | None) -> str:
-        """Who answers, by its own word; `handler` sends a request."""
+        """Who answers, by its own word; `handler` sends a request. Raises NotServing for a fault of its own (5xx)."""
         limits = {"connect": timeout, "read": timeout, "write": timeout, "pool": timeout}
         host = (b"Host", self.endpoint.address.encode())
         asked = httpcore.Request("GET", self.url, headers=[host], extensions={"timeout": limits})
@@ -60,7 +60,10 @@ class _Asking:
         finally:
             await answer.aclose()
         said = [value for name, value in answer.headers if name.lower() == IDENTITY.encode()]
-        return said[0].decode("latin-1") if said else ""
+        who = said[0].decode("latin-1") if said else ""
+        if answer.status >= 500 and who == str(self.key):
+            raise NotServing(f"{self.key} answers with status {answer.status} at {self.url.target.decode()}")
+        return who
 
     async def again(self, stream: httpcore.AsyncNetworkStream, timeout: float | None) -> None:
         """Ask a new connection, and leave it as it was. Raises NotItself; ConnectError where it cannot be told."""
@@ -226,7 +229,7 @@ class HttpxDialer:
         """See Dialer."""
         if isinstance(error, UNREACHABLE):
             return Blame.UNREACHABLE
-        if isinstance(error, httpx.PoolTimeout):
+        if isinstance(error, httpx.PoolTimeout | NotServing):
             return Blame.DECLINED
         return Blame.BROKEN if isinstance(error, BROKEN) else Blame.ANSWERED
 

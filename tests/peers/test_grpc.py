@@ -20,7 +20,7 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from adsum.clients.peers import Blame, grpc
-from adsum.clients.peers.grpc_dialer import NotServing
+from adsum.clients.peers.dialing import NotServing
 from adsum.events.cord import PREFIX, NotConnected
 from adsum.events.description import GRPC_HEALTH, Endpoint
 from adsum.events.names import Key

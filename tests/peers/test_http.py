@@ -127,6 +127,22 @@ async def test_a_taken_over_address_is_not_called(registry: Registry, two: list[
         assert await peers.call(get("/who")) == "a 200"
 
 
+async def test_who_does_not_serve_is_not_called(registry: Registry, two: list[Web]) -> None:
+    """Whose health is 503, by its own word, is passed over: at the first call, and on a kept connection."""
+    async with AsyncExitStack() as stack:
+        await register(stack, registry, two)
+        peers = await stack.enter_async_context(registry.peers("orders", dial=http(), policy=PickFirst(), verify=True))
+        await known(peers, "a", "b")
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{two[0].port}") as own:
+            await own.get("/ill")
+            assert await peers.call(get("/who")) == "b 200"
+            await own.get("/well")
+            assert await peers.call(get("/who")) == "a 200"
+            await own.get("/ill")
+            assert await asyncio.gather(*(peers.call(get("/late")) for _ in range(2))) == ["a 200", "b 200"]
+        assert [line for line in two[0].heard if line != "/health"] == ["/ill", "/well", "/who", "/ill", "/late"]
+
+
 async def test_a_connection_that_is_made_beneath_asks_before_anything_else(registry: Registry, two: list[Web]) -> None:
     """Each of ten at once, on the same server; and requests of the caller go only after it has answered."""
     async with AsyncExitStack() as stack:

@@ -65,8 +65,15 @@ async def web(*keys: str) -> AsyncIterator[list[Web]]:
             await one.kill()
 
 
+ill = False
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """/hang never answers, /late does after a second, /fail fails, /health is empty; all else names its process."""
+    """/hang never answers, /late does after a second, /fail fails; /health is empty, and 503 from /ill to /well.
+
+    All else names its process.
+    """
+    global ill
     if scope["type"] != "http":
         return
     path = scope["path"]
@@ -75,8 +82,10 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.Event().wait()
     if path == "/late":
         await asyncio.sleep(1)  # longer than the callers of this path wait
+    ill = path == "/ill" or (ill and path != "/well")
+    failing = path == "/fail" or (ill and path == "/health")
     answer = b"" if path == "/health" else str(os.getpid()).encode()
-    await send({"type": "http.response.start", "status": 503 if path == "/fail" else 200, "headers": []})
+    await send({"type": "http.response.start", "status": 503 if failing else 200, "headers": []})
     await send({"type": "http.response.body", "body": answer})
 
 
