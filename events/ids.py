@@ -21,9 +21,8 @@ _last = 0
 def new_id() -> str:
     """A new UUIDv7 in its canonical spelling, above every one this process made before."""
     global _last
-    fresh = _at(time.time_ns() // 1_000_000)
     with _lock:
-        _last = fresh if fresh > _last else _next_after(_last)
+        _last = _at(max(time.time_ns() // 1_000_000, _next_millisecond(_last)))
         return str(uuid.UUID(int=_last))
 
 
@@ -33,7 +32,7 @@ def new_epoch(above: Iterable[str] = ()) -> str:
     highest = max((seen for seen in above if is_uuid7(seen)), default="")
     if epoch > highest:
         return epoch
-    return str(uuid.UUID(int=_next_after(uuid.UUID(highest).int)))
+    return str(uuid.UUID(int=_at(_next_millisecond(uuid.UUID(highest).int))))
 
 
 def is_uuid7(text: str) -> bool:
@@ -50,6 +49,5 @@ def _at(milliseconds: int) -> int:
     return (milliseconds << 80) | (7 << 76) | ((random >> 62) << 64) | (0b10 << 62) | (random & (1 << 62) - 1)
 
 
-def _next_after(value: int) -> int:
-    """The next UUIDv7 one millisecond later: version and variant bits stay what they are."""
-    return _at((value >> 80) + 1)
+def _next_millisecond(value: int) -> int:
+    return (value >> 80) + 1

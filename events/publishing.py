@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -84,10 +85,7 @@ class Publishing:
     ) -> asyncio.Future[T]:
         if not self._inbox:
             await self._listen()
-        if self._room.locked():
-            async with asyncio.timeout(STALL_LIMIT):
-                await self._room.acquire()
-        else:
+        async with asyncio.timeout(STALL_LIMIT) if len(self._waiting) >= MOST_WAITING else nullcontext():
             await self._room.acquire()
         self._last += 1
         token = str(self._last)
