@@ -26,7 +26,7 @@ from .errors import first_error
 __all__ = ["main"]
 
 GARBAGE_AFTER = 20_000
-"""New objects after which cyclic garbage is looked for. With 700, the default, that is a tenth of all work in a burst."""
+"""New objects after which cyclic garbage is looked for: with the default, 700, a tenth of its work in a burst."""
 
 DESCRIPTION = """\
 adsumd keeps the service registry: it folds what services say on NATS into a catalog, notices who falls silent, and
