@@ -1,12 +1,14 @@
 """A burst of registrations until another process's caches show all of them, through a real adsumd.
 
-    python -m benchmarks.burst [--by many|fleet] [--size 10000] [--caches 1] [--rounds 3] [--catalog DSN] [--flush-late]
+    python -m benchmarks.burst [--by many|given|fleet] [--size 10000] [--caches 1] [--rounds 3] [--catalog DSN]
+                               [--flush-late]
 
 One process registers: `fleet` says bare `Registered` events, each acknowledged by itself and 500 on the way; `many`
-is `registry.register_many`. Another one holds the caches. Rates are instances a second from the first word until all
-are acknowledged, and until the last cache shows all of them; CPU seconds are those of a round. Medians over the rounds.
-By default every event is on disk when it is acknowledged (the embedded broker); `--flush-late` runs adsumd on a
-nats-server with its own defaults, which flushes every two minutes.
+is `registry.register_many`, and `given` the same with ids of their own, whose last words are looked up first. Another
+one holds the caches. Rates are instances a second from the first word until all are acknowledged, and until the last
+cache shows all of them; CPU seconds are those of a round. Medians over the rounds. By default every event is on disk
+when it is acknowledged (the embedded broker); `--flush-late` runs adsumd on a nats-server with its own defaults, which
+flushes every two minutes.
 """
 
 from __future__ import annotations
@@ -67,13 +69,20 @@ async def speak(url: str, service: str, size: int, by: str) -> None:
         await registry.broker.ready(10)
         fleet = Fleet(registry.broker, size, service, 100, 300)
         owned = [
-            registry.register(service, host="10.0.0.1", port=1 + n % 65535, heartbeat=100, ttl=300)
-            for n in range(size if by == "many" else 0)
+            registry.register(
+                service,
+                id=f"o-{n}" if by == "given" else None,
+                host="10.0.0.1",
+                port=1 + n % 65535,
+                heartbeat=100,
+                ttl=300,
+            )
+            for n in range(0 if by == "fleet" else size)
         ]
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         cpu, began = spent(), time.monotonic()
-        if by == "many":
+        if owned:
             await stack.enter_async_context(registry.register_many(owned, wait=LIMIT))
         else:
             await fleet.register()
@@ -155,7 +164,7 @@ async def measure(given: argparse.Namespace) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--by", choices=("fleet", "many"), default="many")
+    parser.add_argument("--by", choices=("fleet", "many", "given"), default="many")
     parser.add_argument("--size", type=int, default=10_000)
     parser.add_argument("--caches", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
