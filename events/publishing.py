@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -51,13 +51,45 @@ class _Waiting(NamedTuple, Generic[T]):
     answer: asyncio.Future[T]
 
 
+class _Room:
+    """So many places. asyncio's semaphore passes over all whom it woke before with each one more: thousands here."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._queue: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Take a place, wait for one at most STALL_LIMIT seconds. Raises TimeoutError."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            async with asyncio.timeout(STALL_LIMIT):
+                await turn
+        except BaseException:
+            if not turn.cancel() and not turn.cancelled():  # both came at once
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """The next one in the queue has it."""
+        while self._queue:
+            turn = self._queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
 class Publishing:
     """Of one connection."""
 
     def __init__(self, client: Driver) -> None:
         self._client = client
         self._waiting: dict[str, _Waiting[Any]] = {}
-        self._room = asyncio.Semaphore(MOST_WAITING)
+        self._room = _Room(MOST_WAITING)
         self._inbox = ""
         self._last = 0
 
@@ -85,8 +117,7 @@ class Publishing:
     ) -> asyncio.Future[T]:
         if not self._inbox:
             await self._listen()
-        async with asyncio.timeout(STALL_LIMIT) if len(self._waiting) >= MOST_WAITING else nullcontext():
-            await self._room.acquire()
+        await self._room.take()
         self._last += 1
         token = str(self._last)
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -133,7 +164,7 @@ class Publishing:
 
     def _forget(self, token: str) -> None:
         del self._waiting[token]
-        self._room.release()
+        self._room.give_back()
 
 
 def _sequence_in(answer: Heard, count: int) -> int:
