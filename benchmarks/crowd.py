@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -66,6 +67,8 @@ async def hold(pipe: Pipe, kind: str, address: str, count: int, shared: bool) ->
         common = await stack.enter_async_context(client_of(kind, address, **options)) if shared else None
         await pipe.hear()
         await windowed((one() for _ in range(count)), OPENING)
+        gc.collect()
+        gc.freeze()  # in a process of its own, no cache would have the collector go through hundreds of others
         pipe.tell()
         while True:
             asked = await pipe.hear()
