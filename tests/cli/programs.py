@@ -142,9 +142,10 @@ class Running:
         await asyncio.gather(*self.readers, return_exceptions=True)
 
 
-def _hear_all() -> None:
-    """What runs these tests may ignore SIGHUP (nohup does), and what it ignores its children inherit."""
+def hear_all() -> None:
+    """What runs these tests may ignore SIGHUP (nohup) or SIGINT (a shell, behind): its children inherit that."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def start(command: Sequence[str], env: dict[str, str], *, feed: bool = False, **options: Any) -> Running:
@@ -156,7 +157,7 @@ async def start(command: Sequence[str], env: dict[str, str], *, feed: bool = Fal
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         limit=2**22,
-        **({"preexec_fn": _hear_all} | options),
+        **({"preexec_fn": hear_all} | options),
     )
     running = Running(process)
     assert process.stdout is not None

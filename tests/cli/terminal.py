@@ -10,7 +10,13 @@ import struct
 import termios
 from collections.abc import Mapping, Sequence
 
+from tests.cli.programs import hear_all
 from tests.waiting import until
+
+
+def _begin() -> None:
+    hear_all()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Terminal:
@@ -34,7 +40,7 @@ class Terminal:
                 stdout=slave,
                 stderr=slave,
                 start_new_session=True,
-                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+                preexec_fn=_begin,
             )
         finally:
             os.close(slave)

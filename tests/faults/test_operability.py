@@ -206,7 +206,7 @@ async def test_a_service_that_is_judged_all_at_once_is_named(
     """The service whose expiry the guard holds back stands in the status and in the log, with what to look at."""
     async with adsumd(tmp_path / "data", "--nats", nats.url) as daemon:
         for number in range(4):
-            await Service(broker, key(f"o-{number}"), heartbeat=0.2, ttl=0.5).register()
+            await Service(broker, key(f"o-{number}"), heartbeat=0.5, ttl=1.2).register()
         adsum = Adsum(nats.url)
         seen = await until(lambda: adsum("status"), lambda status: "held" in status.out, seconds=20)
         assert re.search(r"held +default/orders: too many fell silent at once, expiry waits", seen.out)

@@ -111,11 +111,15 @@ async def test_the_word_of_a_server_that_may_not_know_is_not_taken_for_its_succe
     if lacks == "its epoch":
         old.config.metadata = Notes(epoch=new_epoch(())).metadata()
     await Service(broker, key("a")).register()
-    lagging = AfterAnElection(broker.settings, "test", ping=2.0, keep_unsent=True)
-    lagging._client, lagging._js, lagging.old = broker._client, broker._js, old
-    async with writing(broker, HeldUp(tmp_path / "catalog.db")) as writer:
-        await writer.reached(1)
-        writer._broker = lagging
-        with pytest.raises(BrokerUnavailable, match="may not know"):
+    lagging = AfterAnElection.open(broker.settings, "test")
+    lagging.old = old
+    try:
+        await lagging.ready(10)
+        async with writing(broker, HeldUp(tmp_path / "catalog.db")) as writer:
+            await writer.reached(1)
+            writer._broker = lagging
+            with pytest.raises(BrokerUnavailable, match="may not know"):
+                await writer.verify()
             await writer.verify()
-        await writer.verify()
+    finally:
+        await lagging.close()
