@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
-WORKERS ?= 4
+WORKERS ?= 5
 
 BIN := $(VENV)/bin
 INSTALL := $(PYTHON) -m pip --python $(BIN)/python install -qq --disable-pip-version-check --no-warn-script-location \
@@ -26,7 +26,7 @@ run: $(VENV)/run.stamp  ## start a registry here, broker included; options for a
 dev: $(VENV)/dev.stamp  ## set up all that the examples and the tests need
 
 test: $(VENV)/dev.stamp  ## run the tests; some of them: make test ARGS='tests/unit -k fold'
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .

@@ -25,7 +25,12 @@ def figures(row: Row) -> None:
     assert any(row.figure(key) for key in load(row.scenario).columns)
 
 
-@pytest.mark.parametrize("name", names())
+QUICKEST = ("visibility", "burst", "picks", "fanout")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICKEST else pytest.param(name, marks=pytest.mark.long) for name in names()]
+)
 async def test_a_scenario_runs_against_adsum(name: str) -> None:
     """Every row has its figures, and nothing was lost on the way."""
     rows = await compare(name, "tiny", only=["adsum"])

@@ -106,7 +106,8 @@ async def test_the_broker_is_killed_in_the_middle_of_it(tmp_path: Path) -> None:
         await server.stop()
 
 
-@pytest.mark.parametrize("size", [1_000, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("size", [1_000, 20_000])
 async def test_the_leader_of_a_cluster_is_killed_in_the_middle_of_it(tmp_path: Path, size: int) -> None:
     """Batches are replicated like single words: nothing is said twice, nothing is lost."""
     async with cluster(tmp_path, advertise=True) as nodes:

@@ -67,7 +67,7 @@ def weights(cache: Directory) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("dialect", "times"),
-    [("sqlite", 10), *(pytest.param(one, 50, marks=pytest.mark.long) for one in ("sqlite", "postgresql"))],
+    [("sqlite", 4), *(pytest.param(one, 50, marks=pytest.mark.long) for one in ("sqlite", "postgresql"))],
 )
 async def test_row_13_a_rebuild_from_zero_empties_no_cache(
     request: pytest.FixtureRequest, tmp_path: Path, dialect: str, times: int

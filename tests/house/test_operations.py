@@ -133,6 +133,7 @@ async def test_the_role_is_enough_and_every_table_is_told(tmp_path: Path, nats: 
         await db.close()
 
 
+@pytest.mark.long  # tests/faults/test_operability.py has a fast one
 async def test_the_database_is_down(tmp_path: Path, nats: EmbeddedBroker, postgres_server: PostgresServer) -> None:
     database = await postgres_server.clone()
     adsum = Adsum(nats.url)

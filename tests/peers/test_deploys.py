@@ -81,6 +81,7 @@ async def test_wrapped_servers_are_restarted(fleet: Fleet) -> None:
     assert [server.id for server in fleet.servers if not server.calls("-")] == []
 
 
+@pytest.mark.long
 async def test_the_broker_is_away_in_the_middle(tmp_path: Path, stack: AsyncExitStack) -> None:
     """Calls go on from the cache. Of one who is restarted meanwhile nobody can be told that it drains: only a call that
     crosses with its end may be lost, and afterwards it is called again.
