@@ -249,7 +249,9 @@ async def _wait_for_ports(process: asyncio.subprocess.Process, folder: Path) -> 
     deadline = asyncio.get_running_loop().time() + START_LIMIT
     while asyncio.get_running_loop().time() < deadline:
         if process.returncode is not None:
-            raise BrokerFailed(f"nats-server did not start: {_last_words(log_file)}", _remedy(_last_words(log_file)))
+            said = _last_words(log_file)
+            told = said or f"it ended with {process.returncode} and said nothing"
+            raise BrokerFailed(f"nats-server did not start: {told}", _remedy(said))
         try:
             return msgspec.json.decode(file.read_bytes(), type=_Listening)
         except (OSError, msgspec.DecodeError):
@@ -261,9 +263,9 @@ def _last_words(log_file: Path) -> str:
     try:
         lines = log_file.read_text(errors="replace").splitlines()
     except OSError:
-        return "it said nothing"
+        return ""
     telling = [line for line in lines if "[FTL]" in line or "[ERR]" in line] or lines
-    return telling[-1].split("] ", 2)[-1] if telling else "it said nothing"
+    return telling[-1].split("] ", 2)[-1] if telling else ""
 
 
 def _remedy(words: str) -> str:
