@@ -17,7 +17,7 @@ import logging
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -38,6 +38,7 @@ from adsum.clients import (
 from adsum.events.description import Endpoint
 from adsum.events.signals import Departed, Instance, Topology
 from benchmarks.running import report
+from tests.peers.talking import unentered
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     "round_robin": RoundRobin,
@@ -74,19 +75,7 @@ def instance(n: int, revision: int, **fields: Any) -> Instance:
 
 def directory(count: int) -> Directory:
     """One that is loaded with so many."""
-    nobody = cast(Any, None)  # no broker: it is never entered
-    made = Directory(
-        nobody,
-        nobody,
-        nobody,
-        nobody,
-        "default",
-        ("orders",),
-        capability=None,
-        poll_interval=60,
-        wait=0,
-        outliers=Outliers(),
-    )
+    made = unentered(Outliers())
     made._census.believe("e")
     made._census.begin_load()
     for n in range(count):

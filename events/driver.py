@@ -51,7 +51,7 @@ async def _nobody(msg: Msg) -> None:
 
 
 class Driver(Client):
-    """nats-py, but for eight things, most of which left a process deaf that believed itself connected.
+    """nats-py, but for what is done here, most of which left a process deaf that believed itself connected.
 
     It closes for good when the server says an error to a connection that stands (its credentials expired or were taken
     back, too many connections): this one tries again, like after any other loss. The answer to a ping whose sender

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from types import TracebackType
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from adsum.events.signals import Instance
 from benchmarks.making import SERVICE
@@ -20,7 +20,6 @@ __all__ = ["Absent", "Client", "Heard", "missing_packages", "polled", "versions"
 Heard: TypeAlias = Callable[[str, Instance | None], None]
 """Called with an id and its new state, None once it is out of rotation; also from another thread."""
 Cache: TypeAlias = dict[str, Instance]
-T = TypeVar("T")
 POLL = 1.0
 
 

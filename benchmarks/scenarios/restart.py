@@ -56,7 +56,7 @@ SCENARIO = Scenario(
         "server_before": "server MB before",
         "server_after": "after  ",
     },
-    contenders=against(measure, "adsum", "etcd", "redis-poll"),
+    contenders=against(measure, "adsum", "adsum-postgres", "etcd", "redis-poll"),
     sizes={
         "tiny": [{"instances": 100}],
         "quick": [{"instances": 10_000}],

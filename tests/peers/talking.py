@@ -14,7 +14,7 @@ from adsum.events.description import Endpoint
 from adsum.events.signals import Departed
 from tests.clients.announcer import instance
 
-__all__ = ["Crowd", "Declined", "Refused", "Talk", "Talker", "Telephone", "ask"]
+__all__ = ["Crowd", "Declined", "Refused", "Talk", "Talker", "Telephone", "ask", "unentered"]
 
 
 class Declined(Exception):
@@ -164,6 +164,23 @@ def ask(line: str) -> Any:
     return say
 
 
+def unentered(outliers: Outliers) -> Directory:
+    """A directory of "orders" that is never entered: it has no broker, and is told by hand."""
+    nobody = cast(Any, None)
+    return Directory(
+        nobody,
+        nobody,
+        nobody,
+        nobody,
+        "default",
+        ("orders",),
+        capability=None,
+        poll_interval=60,
+        wait=0,
+        outliers=outliers,
+    )
+
+
 class Crowd:
     """A directory that is told by hand, without a broker; `reports` are those that peers made."""
 
@@ -171,19 +188,7 @@ class Crowd:
         self.phone, self.outliers = Telephone(), Outliers()
         self.talkers: dict[str, Talker] = {}
         self.reports: list[tuple[str, str]] = []
-        nobody = cast(Any, None)
-        self.directory = Directory(
-            nobody,
-            nobody,
-            nobody,
-            nobody,
-            "default",
-            ("orders",),
-            capability=None,
-            poll_interval=60,
-            wait=0,
-            outliers=self.outliers,
-        )
+        self.directory = unentered(self.outliers)
         self._revision = 0
 
     def load(self) -> None:
