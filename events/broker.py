@@ -22,7 +22,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig
 from .driver import Driver, JetStream, WrongLastSequence, ended_within, options, translated
 from .errors import BrokerRefused, BrokerUnavailable, NobodyAnswers, StreamMissing, Unacknowledged
 from .outage import Outage
-from .publishing import Publishing
+from .publishing import Publishing, acknowledged
 from .settings import DEFAULT_URL, BrokerSettings
 from .wire import Heard
 
@@ -129,7 +129,7 @@ class Broker:
     ) -> None:
         """A core publish: sent, not acknowledged. Raises BrokerUnavailable if it cannot even be sent."""
         with translated(f"publish to {subject}"):
-            await self._client.publish(subject, data, reply=reply, headers=dict(headers) if headers else None)
+            await self._client.say(subject, data, reply, headers)
 
     async def request(self, subject: str, data: bytes, timeout: float = REQUEST_TIMEOUT) -> Msg:
         """Ask whoever listens on `subject`; the first answer.
@@ -200,18 +200,15 @@ class Broker:
         Raises WrongLastSequence if its condition did not hold, Unacknowledged if nobody answered (it may be stored
         all the same), BrokerUnavailable if it was not sent or no leader took it, StreamMissing, BrokerRefused.
         """
-        if not self.connected:
-            raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.shown}")
-        with translated(f"publish to {subject}", unanswered=Unacknowledged):
-            try:
-                ack = await self._js.publish(subject, data, timeout=timeout, stream=stream, headers=dict(headers))
-            except nats.errors.TimeoutError:
-                self._raise_refusal(subject)
-                raise
-            except nats.js.errors.NoStreamResponseError:
-                await self._raise_missing(stream, subject)
-                raise
-            return int(ack.seq)
+        sent = await self.store_later(stream, subject, data, headers)
+        try:
+            return await acknowledged(sent, timeout)
+        except NobodyAnswers:
+            await self._raise_missing(stream, subject)
+            raise
+        except Unacknowledged:
+            self._raise_refusal(subject)
+            raise
 
     async def store_later(
         self, stream: str, subject: str, data: bytes, headers: Mapping[str, str]

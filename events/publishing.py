@@ -124,7 +124,7 @@ class Publishing:
         self._waiting[token] = _Waiting(doing, unanswered, read, answer)
         answer.add_done_callback(lambda _: self._forget(token))
         try:
-            await self._client.publish(subject, data, reply=self._inbox + token, headers=headers)
+            await self._client.say(subject, data, self._inbox + token, headers)
         except BaseException:
             answer.cancel()
             raise
@@ -136,7 +136,7 @@ class Publishing:
         *others, (subject, data, headers) = messages
         for at, (each, content, conditions) in enumerate(others, start=1):
             marked = conditions | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(at)}
-            await self._client.publish(each, content, headers=marked)
+            await self._client.say(each, content, headers=marked)
         last = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(len(messages)), "Nats-Batch-Commit": "1"}
         return await self.send(subject, data, headers | last, len(messages))
 

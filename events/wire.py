@@ -6,17 +6,20 @@ connection for it, and meets the same stored message again. Here each is read as
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 import msgspec
 from nats.protocol import parser
 
-__all__ = ["Client", "Heard", "Parser", "headers_of", "text_of"]
+__all__ = ["Client", "Heard", "Parser", "Piece", "Receiving", "headers_of", "publication", "text_of"]
 
 _VERSION = "NATS/1.0"
 _LINE_END = b"\r\n"
+_SPACE = re.compile(r"[ \t\r\n]")
 
 log = logging.getLogger("adsum.broker")
 
@@ -41,11 +44,61 @@ class Client(Protocol):
     hearing: dict[int, Callable[[Heard], None]]
     """Plain functions, by subscription: each is called as a message is read."""
 
-    async def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """One of them raised this."""
 
     async def deliver(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         """A message of any other subscription came; no headers: empty."""
+
+
+class Piece(NamedTuple):
+    """What stands from `begin` to `end`: a message with its sid, or a line that is none (sid 0)."""
+
+    read: bytes
+    begin: int
+    end: int
+    sid: int = 0
+    subject: bytes = b""
+    reply: bytes = b""
+    block: bytes = b""
+    data: bytes = b""
+
+
+class _Pieces:
+    """Cuts what arrives; what is no whole piece yet is kept for the next time."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._lacking = 0
+
+    def cut(self, data: bytes) -> Iterator[Piece]:
+        """All that is whole with this."""
+        self._parts.append(data)
+        self._lacking -= len(data)
+        if self._lacking > 0:
+            return
+        read, at = b"".join(self._parts) if len(self._parts) > 1 else data, 0
+        self._parts, self._lacking = [], 0
+        while (line := read.find(_LINE_END, at)) >= 0:
+            kind, *words = read[at:line].split(b" ")
+            body = line + 2
+            if kind == b"MSG":
+                content = body
+            elif kind == b"HMSG":
+                content = body + int(words[-2])
+            else:
+                yield Piece(read, at, body)
+                at = body
+                continue
+            over = body + int(words[-1])
+            if len(read) < over + 2:
+                self._lacking = over + 2 - len(read)
+                break
+            reply = words[2] if len(words) == (4 if kind == b"MSG" else 5) else b""
+            yield Piece(read, at, over + 2, int(words[1]), words[0], reply, read[body:content], read[content:over])
+            at = over + 2
+        if at < len(read):
+            self._parts.append(read[at:])
 
 
 class Parser(parser.Parser):
@@ -57,53 +110,78 @@ class Parser(parser.Parser):
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._parts: list[bytes] = []
-        self._lacking = 0
+        self._pieces = _Pieces()
         super().__init__(client)
 
     def reset(self) -> None:
         """The connection is another one."""
         super().reset()
-        self._parts, self._lacking = [], 0
+        self._pieces = _Pieces()
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take in what was read; what is no whole message yet is kept for the next time."""
-        self._parts.append(data)
-        self._lacking -= len(data)
-        if self._lacking > 0:
-            return
-        read, at = b"".join(self._parts) if len(self._parts) > 1 else data, 0
-        self._parts, self._lacking = [], 0
-        while (end := read.find(_LINE_END, at)) >= 0:
-            kind, *words = read[at:end].split(b" ")
-            begin = end + 2
-            if kind == b"MSG":
-                size = int(words[-1])
-                body = begin
-            elif kind == b"HMSG":
-                size = int(words.pop())
-                body = begin + int(words[-1])
-            else:
-                await super().parse(read[at:begin])
-                at = begin
-                continue
-            over = begin + size
-            if len(read) < over + 2:
-                self._lacking = over + 2 - len(read)
-                break
-            at = over + 2
-            sid, reply = int(words[1]), words[2] if len(words) == 4 else b""
-            hear = self._client.hearing.get(sid)
-            if hear is None:
-                await self._client.deliver(sid, words[0], reply, read[body:over], read[begin:body])
-                continue
-            try:
-                hear(Heard(text_of(words[0]), read[body:over], text_of(reply), read[begin:body]))
-            except Exception as error:
-                log.debug("hearing %s failed", words[0], exc_info=True)
-                await self._client.failed(error)
-        if at < len(read):
-            self._parts.append(read[at:])
+        """Take in what was read; what is no whole piece yet is kept for the next time."""
+        for piece in self._pieces.cut(data):
+            if not piece.sid:
+                await super().parse(piece.read[piece.begin : piece.end])
+            elif not self.heard(piece):
+                await self._client.deliver(piece.sid, piece.subject, piece.reply, piece.data, piece.block)
+
+    def heard(self, piece: Piece) -> bool:
+        """Whether a plain function hears it, which then has."""
+        hear = self._client.hearing.get(piece.sid)
+        if hear is None:
+            return False
+        try:
+            hear(Heard(text_of(piece.subject), piece.data, text_of(piece.reply), piece.block))
+        except Exception as error:
+            log.debug("hearing %s failed", piece.subject, exc_info=True)
+            self._client.failed(error)
+        return True
+
+
+class Receiving(asyncio.Protocol):
+    """Between one socket and the driver's `reader`: plain functions hear their messages as they arrive.
+
+    The driver puts all that arrives into a buffer and wakes a task that reads it out again. Here it gets what nobody
+    has `heard`, in whole pieces.
+    """
+
+    def __init__(self, reader: asyncio.Protocol, heard: Callable[[Piece], bool]) -> None:
+        self._reader, self._heard = reader, heard
+        self._pieces = _Pieces()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes arrived."""
+        others = [piece.read[piece.begin : piece.end] for piece in self._pieces.cut(data) if not self._heard(piece)]
+        if others:
+            self._reader.data_received(b"".join(others))
+
+    def eof_received(self) -> bool | None:
+        """No more will."""
+        return self._reader.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self._reader.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """It takes no more for now."""
+        self._reader.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        self._reader.resume_writing()
+
+
+def publication(subject: str, data: bytes, reply: str, headers: Mapping[str, str]) -> bytes | None:
+    """What publishes this, as the server reads it; None if a line of it would break. `reply`: empty, or well formed."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if not subject or _SPACE.search(subject) or not lines.count("\r") == lines.count("\n") == len(headers):
+        return None
+    if not headers:
+        return f"PUB {subject} {reply} {len(data)}\r\n".encode() + data + _LINE_END
+    block = f"{_VERSION}\r\n{lines}\r\n".encode()
+    return f"HPUB {subject} {reply} {len(block)} {len(block) + len(data)}\r\n".encode() + block + data + _LINE_END
 
 
 def text_of(subject: bytes) -> str:

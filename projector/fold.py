@@ -213,7 +213,8 @@ def fold_batch(
         if version is not None:
             versions.append(version)
     last = messages[-1]
-    return Batch(tuple(entries), tuple(rejected), tuple(versions), changed, last, identify(last), links)
+    last_id = entries[-1].event.id if entries and entries[-1].message is last else identify(last)
+    return Batch(tuple(entries), tuple(rejected), tuple(versions), changed, last, last_id, links)
 
 
 def _version(entry: Entry, before: Record | None, after: Record | None) -> Version | None:

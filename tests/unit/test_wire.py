@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from nats.errors import ProtocolError
 
-from adsum.events.wire import Heard, Parser
+from adsum.events.wire import Heard, Parser, Receiving, headers_of, publication
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"
 SAID = [
@@ -39,7 +39,7 @@ class Client:
         self.heard: list[object] = []
         self.hearing: dict[int, Callable[[Heard], None]] = {}
 
-    async def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         self.heard.append(str(error))
 
     async def deliver(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -102,6 +102,57 @@ def test_who_listens_is_called_and_may_fail() -> None:
     asyncio.run(Parser(client).parse(STREAM))
     own = [("a", "re", b"\xff\r\n", {"A": "b"}), ("a", "", b"", {"A": "b"}), "no data"]
     assert client.heard == [*HEARD[:5], *own, *HEARD[7:]]
+
+
+class Reader(asyncio.Protocol):
+    """What the driver reads from."""
+
+    def __init__(self) -> None:
+        self.read = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.read += data
+
+
+@given(some.lists(some.integers(0, len(STREAM)), max_size=8), some.sets(some.sampled_from([1, 3, 7, 12])))
+def test_what_nobody_hears_goes_to_the_driver_whole_and_in_order(cuts: list[int], listened: set[int]) -> None:
+    """Plain functions hear their messages as they arrive, however they are cut; the rest is the driver's."""
+    client, reader = Client(), Reader()
+    client.hearing = dict.fromkeys(listened, client.heard.append)
+    receiving = Receiving(reader, Parser(client).heard)
+    ends = [0, *sorted(cuts), len(STREAM)]
+    for a, b in pairwise(ends):
+        receiving.data_received(STREAM[a:b])
+    sids = [heard[0] if isinstance(heard, tuple) else None for _, heard in SAID]
+    assert reader.read == b"".join(sent for (sent, _), sid in zip(SAID, sids, strict=True) if sid not in listened)
+    assert [heard.data for heard in client.heard] == [
+        heard[3] for _, heard in SAID if isinstance(heard, tuple) and heard[0] in listened
+    ]
+
+
+@given(
+    some.text(some.characters(exclude_categories=["Cs"]), max_size=8),
+    some.binary(max_size=20),
+    some.dictionaries(some.sampled_from(["A", "Nats-Msg-Id"]), some.text(max_size=5)),
+)
+def test_what_is_published_is_one_message_or_left_to_the_driver(
+    subject: str, data: bytes, headers: dict[str, str]
+) -> None:
+    """No subject, header or payload says anything else to the server than that it is one."""
+    said = publication(subject, data, "_INBOX.1", headers)
+    odd = not subject or any(space in subject for space in " \t\r\n")
+    odd = odd or any(space in value for value in headers.values() for space in "\r\n")
+    assert (said is None) == odd
+    if said is None:
+        return
+    heard: list[Heard] = []
+    client = Client()
+    client.hearing[7] = heard.append
+    name = subject.encode()
+    asyncio.run(Parser(client).parse(said.replace(b"PUB " + name, b"MSG " + name + b" 7", 1)))
+    [message] = heard
+    assert (message.data, message.reply) == (data, "_INBOX.1")
+    assert (headers_of(message.block) or {}) == {name: value.strip() for name, value in headers.items()}
 
 
 def test_a_connection_that_is_another_one_begins_anew() -> None:
