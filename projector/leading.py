@@ -74,17 +74,17 @@ class Term:
                 await projection.writer.reached(await projection.writer.log_end())
                 self._caught_up = True
                 self._announcer.know(str(namespace) for (namespace,) in await projection.catalog.rows("namespaces"))
-                projection.listen(self._announcer.committed)
                 self._reaper = Reaper(
                     projection.writer, projection.beats, projection.guard, self._open_verdicts, self._leader
                 )
+                projection.listen(self._announcer.committed, self._reaper.committed)
                 tasks.create_task(self._announcer.run(), name="announcer")
                 tasks.create_task(self._reaper.run(), name="reaper")
                 tasks.create_task(self._mark(), name="marks")
                 if self._prober is not None:
                     tasks.create_task(self._prober.run(), name="prober")
         finally:
-            projection.listen(None)
+            projection.listen()
 
     async def _mark(self) -> None:
         round = 0

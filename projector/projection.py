@@ -48,7 +48,7 @@ class Projection:
         self.outage = Outage(log, f"writing down heartbeats in {catalog.name}", REMEDY)
         self._generation = 0
         self._terms: dict[Key, str] = {}
-        self._listener: Callable[[Batch], None] | None = None
+        self._listeners: tuple[Callable[[Batch], None], ...] = ()
         self._ticked = asyncio.Event()
 
     @property
@@ -85,9 +85,9 @@ class Projection:
         """A tick was read: the clock went on. It is written down, or who is killed every few seconds ages nobody."""
         self._ticked.set()
 
-    def listen(self, listener: Callable[[Batch], None] | None) -> None:
-        """Tell `listener` of every batch from now on; None: nobody."""
-        self._listener = listener
+    def listen(self, *listeners: Callable[[Batch], None]) -> None:
+        """Tell these, and nobody else, of every batch from now on."""
+        self._listeners = listeners
 
     def _committed(self, batch: Batch) -> None:
         now = self.beats.clock.at(time.monotonic())
@@ -98,8 +98,8 @@ class Projection:
             if version.after is not None:
                 self._terms[version.key] = version.term
                 self.beats.hearing.begin(version.term, now)
-        if self._listener is not None:
-            self._listener(batch)
+        for listener in self._listeners:
+            listener(batch)
 
     async def _flush_for_ever(self) -> None:
         try:

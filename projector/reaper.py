@@ -26,9 +26,11 @@ from adsum.events.streams import BEATS
 
 from .beats import BeatReader
 from .clock import TICK_INTERVAL
+from .deadlines import Deadlines
+from .fold import Batch
 from .guard import Guard
 from .leader import Leader
-from .silence import Suspicion, judge
+from .silence import Suspicion, judge, next_look
 from .voice import ACKNOWLEDGED_WITHIN, Voice
 from .writer import Writer
 
@@ -50,7 +52,10 @@ def verdict(suspicion: Suspicion, author: Author) -> Event:
 
 
 class Reaper:
-    """Judges after every tick for as long as it runs; only the leader runs it. `open_broker`: see Voice."""
+    """Judges after every tick for as long as it runs; only the leader runs it. `open_broker`: see Voice.
+
+    It has to hear of each batch from when it is made on (`committed`).
+    """
 
     def __init__(
         self, writer: Writer, beats: BeatReader, guard: Guard, open_broker: Callable[[], Broker], leader: Leader
@@ -59,7 +64,13 @@ class Reaper:
         self._voice = Voice(open_broker)
         self._lease, self._author = leader.lease, Author("reaper", leader.me)
         self._said: dict[Key, int] = {}
+        self._deadlines = Deadlines(writer.records)
         self._ticked = asyncio.Event()
+
+    def committed(self, batch: Batch) -> None:
+        """The writer stored a batch: whom it changed is to be looked at anew."""
+        for version in batch.versions:
+            self._deadlines.put(version.key, 0.0)
 
     def ticked(self) -> None:
         """A tick was read."""
@@ -79,13 +90,26 @@ class Reaper:
         records = self._writer.records
         self._said = {key: at for key, at in self._said.items() if key in records and records[key].last < at}
         clock = self._beats.clock.value
-        suspicions = [s for s in judge(records.values(), self._beats.hearing, clock) if s.record.key not in self._said]
+        suspicions = [s for s in self._suspicions(clock) if s.record.key not in self._said]
         due = [suspicion for suspicion in suspicions if suspicion.finding == "expired"]
         held_before = self._guard.holding
         living = Counter((key.namespace, key.service) for key in records) if due else Counter[tuple[str, str]]()
         admitted = self._guard.admit(due, living, clock)
         self._tell_holds(held_before)
         await self._say_all([s for s in suspicions if s.finding != "expired"] + admitted)
+
+    def _suspicions(self, clock: float) -> list[Suspicion]:
+        """What is found of those who are due, who are put back to when something may be found of them."""
+        found, hearing = [], self._beats.hearing
+        for key in self._deadlines.take(clock):
+            record = self._writer.records.get(key)
+            if record is None:
+                continue
+            suspicion = judge(record, hearing, clock)
+            if suspicion is not None:
+                found.append(suspicion)
+            self._deadlines.put(key, next_look(record, hearing, clock))
+        return found
 
     def _tell_holds(self, before: frozenset[tuple[str, str]]) -> None:
         for service in self._guard.holding - before:

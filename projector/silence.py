@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 from adsum.events.lifecycle import Silence
@@ -10,7 +9,7 @@ from adsum.events.lifecycle import Silence
 from .hearing import Hearing
 from .record import Record
 
-__all__ = ["Finding", "Suspicion", "find", "judge"]
+__all__ = ["Finding", "Suspicion", "find", "judge", "next_look"]
 
 Finding: TypeAlias = Literal["lapsed", "resumed", "expired"]
 
@@ -33,14 +32,22 @@ def find(record: Record, silent: float) -> Finding | None:
     return "resumed" if silent <= ttl else None
 
 
-def judge(records: Iterable[Record], hearing: Hearing, clock: float) -> Iterator[Suspicion]:
-    """Every record whose gap at `clock` (observed seconds) means something new."""
-    for record in records:
-        heard = hearing.of(record.term)
-        if heard is None:
-            continue
-        counter, at = heard
-        finding = find(record, clock - at)
-        if finding is not None:
-            evidence = Silence(counter=counter, silent=round(clock - at, 3), ttl=record.description.ttl)
-            yield Suspicion(record, finding, evidence)
+def judge(record: Record, hearing: Hearing, clock: float) -> Suspicion | None:
+    """What the gap of a record at `clock` (observed seconds) means, if that is anything new."""
+    heard = hearing.of(record.term)
+    if heard is None:
+        return None
+    counter, at = heard
+    finding = find(record, clock - at)
+    if finding is None:
+        return None
+    evidence = Silence(counter=counter, silent=round(clock - at, 3), ttl=record.description.ttl)
+    return Suspicion(record, finding, evidence)
+
+
+def next_look(record: Record, hearing: Hearing, clock: float) -> float:
+    """The value of the clock up to which `judge` finds nothing, unless the record changes: a beat only puts it off."""
+    heard = hearing.of(record.term)
+    if heard is None or record.liveness != "up":
+        return clock
+    return heard[1] + record.description.ttl

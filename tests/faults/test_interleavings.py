@@ -137,7 +137,8 @@ class World:
 
     def judge(self) -> None:
         """Say what the reaper would: after a last look, and only where nobody spoke since."""
-        for suspicion in list(judge(self.projection.writer.records.values(), self.beats.hearing, self.clock)):
+        suspicions = [judge(one, self.beats.hearing, self.clock) for one in self.projection.writer.records.values()]
+        for suspicion in filter(None, suspicions):
             term = suspicion.record.term
             if self.beaten[term] > suspicion.evidence.counter and suspicion.finding != "resumed":
                 self.beats.hearing.hear(term, self.beaten[term], self.clock)
