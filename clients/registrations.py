@@ -10,7 +10,7 @@ from types import TracebackType
 
 from adsum.events.broker import Broker
 from adsum.events.errors import BrokerUnavailable, InvalidValue
-from adsum.events.garbage import paused_gc
+from adsum.events.garbage import PausedGC
 from adsum.events.names import Key
 from adsum.events.outage import Outage
 
@@ -129,7 +129,7 @@ class Registrations:
 
     async def _begin(self) -> bool:
         """Speak for all that were given; whether all are registered within `wait`."""
-        with paused_gc():  # it would walk all that is under way, again and again, and cost more than all else
+        with PausedGC():  # it would walk all that is under way, again and again, and cost more than all else
             for at, one in enumerate(self._given, start=1):
                 self.add(one)
                 if at % TOGETHER == 0:
@@ -143,7 +143,7 @@ class Registrations:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         assert self._stack is not None
-        with paused_gc():
+        with PausedGC():
             return await self._stack.__aexit__(kind, error, trace)
 
     def _close(self) -> None:

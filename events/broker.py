@@ -1,4 +1,4 @@
-"""The connection to NATS; with `driver` and `wire` the only module that knows nats-py.
+"""The connection to NATS, as the rest of adsum has it. What it stands on is `driver`.
 
 It reconnects for ever, is never taken down by a callback, and translates the driver's errors into ours. What the
 options are for is in `driver.options`; why each differs from the driver's default is said there.
@@ -19,11 +19,12 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import ConsumerConfig, ConsumerInfo, RawStreamMsg, StreamConfig, StreamInfo
 
-from .driver import Driver, JetStream, WrongLastSequence, ended_within, options, translated
+from .driver import Driver, JetStream, ended_within, options
 from .errors import BrokerRefused, BrokerUnavailable, NobodyAnswers, StreamMissing, Unacknowledged
 from .outage import Outage
 from .publishing import Publishing, acknowledged
 from .settings import DEFAULT_URL, BrokerSettings
+from .translating import WrongLastSequence, translated
 from .wire import Heard
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]

@@ -1,6 +1,6 @@
-"""What adsum asks of nats-py and what it makes of its answers: options, errors, cancellation.
+"""nats-py, and what adsum does differently: options, reading and writing, what becomes of a connection.
 
-With `broker` and `wire` this is all that knows the driver. Its error tree becomes ours here, at one boundary.
+With `broker`, `publishing`, `translating` and `wire` this is all that knows the driver.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import logging
 import random
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import nats.errors
@@ -22,11 +22,10 @@ from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 from nats.js.api import StreamInfo
 
-from .errors import BrokerRefused, BrokerUnavailable, NobodyAnswers, StreamMissing
 from .settings import BrokerSettings, check_servers, readable, tls_context
 from .wire import Heard, Parser, Receiving, headers_of, publication, text_of
 
-__all__ = ["Driver", "JetStream", "WrongLastSequence", "ended_within", "heeding_cancellation", "options", "translated"]
+__all__ = ["Driver", "JetStream", "ended_within", "options"]
 
 ASK_AGAIN_AFTER = 10.0
 """Seconds after which a subscription that was refused is asked for once more."""
@@ -34,18 +33,7 @@ PENDING_LIMIT = 1 << 20
 """Bytes not yet handed to the socket from which on whoever publishes waits with the driver."""
 _REFUSED_SUBSCRIPTION = re.compile(r'subscription to "([^"]+)"')
 
-# What reading an answer raises that is none of the broker's: whoever hears a request can answer it.
-ODD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-
 log = logging.getLogger("adsum.broker")
-
-
-class WrongLastSequence(BrokerRefused):
-    """A conditional publish was refused: another message came to that subject first."""
-
-
-# 10005: too few servers of a cluster are there to place a stream, as when it has just started.
-_REFUSALS = {10005: BrokerUnavailable, 10059: StreamMissing, 10071: WrongLastSequence, 10164: WrongLastSequence}
 
 
 async def _nobody(msg: Msg) -> None:
@@ -62,7 +50,7 @@ class Driver(Client):
     A message whose subject or headers it cannot read ends its read loop, and comes again: see `wire`. And where an
     attempt to reconnect fails in a way that the driver does not expect (a credentials file that is being written, a
     socket that uvloop has closed), the task of it ends without a word: here the next attempt follows. And whoever is
-    connecting when it is closed may lose the cancellation (see `heeding_cancellation`) and connect after all, for good:
+    connecting when it is closed may lose the cancellation (see `translated`) and connect after all, for good:
     here nothing connects any more once it is `leaving`. And a subscription that the server takes back is never asked
     for again.
     """
@@ -291,46 +279,6 @@ def options(settings: BrokerSettings, name: str, ping: float, keep_unsent: bool)
         if settings.tls_hostname:
             chosen["tls_hostname"] = settings.tls_hostname
     return chosen
-
-
-@contextmanager
-def heeding_cancellation() -> Iterator[None]:
-    """Raise CancelledError if this task was cancelled meanwhile, even where the driver lost that.
-
-    It does where it makes another error of it, and wherever it waits with `asyncio.wait_for`, which up to Python 3.11
-    gives the result instead if both come at once. A task would then go on that its owner waits for to end.
-    """
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    try:
-        yield
-    finally:
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError
-
-
-@contextmanager
-def translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailable) -> Iterator[None]:
-    """The one boundary at which the driver's errors become ours."""
-    try:
-        with heeding_cancellation():
-            yield
-    except (nats.errors.TimeoutError, TimeoutError) as error:
-        raise unanswered(f"{doing}: no answer in time") from error
-    except (nats.js.errors.NoStreamResponseError, nats.js.errors.ServiceUnavailableError) as error:
-        why = "no stream answers (no JetStream there, no adsumd yet, or no leader at the moment)"
-        raise NobodyAnswers(f"{doing}: {why}") from error
-    except nats.js.errors.APIError as error:
-        refused = _REFUSALS.get(error.err_code or 0, BrokerRefused)
-        raise refused(f"{doing}: {error.description}") from error
-    except (nats.errors.Error, OSError) as error:
-        raise BrokerUnavailable(f"{doing}: {error}") from error
-    except ODD_ANSWER as error:
-        raise unanswered(f"{doing}: an answer that is none of the broker's: {error!r}") from error
-    except RuntimeError as error:
-        if "closed" not in str(error):  # uvloop's word for a socket that is gone before anybody noticed
-            raise
-        raise unanswered(f"{doing}: {error}") from error
 
 
 async def ended_within(doing: Coroutine[Any, Any, object] | asyncio.Task[None], seconds: float) -> bool:

@@ -20,8 +20,9 @@ import nats.errors
 import nats.js.errors
 from nats.js.api import RawStreamMsg
 
-from .driver import ODD_ANSWER, Driver, translated
-from .errors import BrokerRefused, BrokerUnavailable, Unacknowledged
+from .driver import Driver
+from .errors import BrokerUnavailable, Unacknowledged
+from .translating import ODD_ANSWER, ours
 from .wire import Heard, headers_of
 
 __all__ = ["Publishing", "acknowledged"]
@@ -216,8 +217,7 @@ def _check_somebody(answer: Heard) -> None:
 def _fail(waiting: _Waiting[Any], error: Exception) -> None:
     if waiting.answer.done():
         return
-    try:
-        with translated(waiting.doing, waiting.unanswered):
-            raise ValueError(str(error)) if isinstance(error, msgspec.MsgspecError) else error
-    except (BrokerUnavailable, BrokerRefused) as ours:
-        waiting.answer.set_exception(ours)
+    read = ValueError(str(error)) if isinstance(error, msgspec.MsgspecError) else error
+    told = ours(read, waiting.doing, waiting.unanswered) or error
+    told.__cause__ = error
+    waiting.answer.set_exception(told)

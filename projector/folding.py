@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from adsum.events.backoff import backoff
-from adsum.events.garbage import paused_gc
+from adsum.events.garbage import PausedGC
 from adsum.events.names import Key
 from adsum.events.outage import Outage
 from adsum.events.reader import Message
@@ -40,7 +40,7 @@ class Folding:
     async def take(self, messages: Sequence[Message], folded: Collection[str] = ()) -> None:
         """Fold the next messages of the log, at least one, and store what became of them. Raises CheckpointMoved."""
         try:
-            with paused_gc():
+            with PausedGC():
                 batch = fold_batch(self.records, messages, folded, head=self.checkpoint.head)
             await self._store(batch)
             return

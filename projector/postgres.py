@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import asyncpg
 
 from adsum.events.errors import AdsumError
-from adsum.events.garbage import paused_gc
+from adsum.events.garbage import PausedGC
 from adsum.events.names import Key
 
 from .catalog import FORGOTTEN_TOGETHER, Checkpoint, Heard, Held, Observations, Observed
@@ -110,7 +110,7 @@ class PostgresCatalog:
 
     async def records(self) -> list[Record]:
         """All live records, ordered by key."""
-        with paused_gc():
+        with PausedGC():
             rows = await self._read(partial(_fetch, sql=_SQL.records))
             return await asyncio.to_thread(records_of, rows, datetime.timestamp)  # the loop goes on meanwhile
 
@@ -313,7 +313,7 @@ async def _observed(db: Connection) -> Observed:
     leadership = await db.fetchrow(_SQL.leadership)
     assert leadership is not None  # a migration put it there
     _, clock, announced = leadership
-    with paused_gc():
+    with PausedGC():
         heard = tuple(map(Heard._make, await db.fetch(_SQL.heard)))
     return Observed(clock, heard, tuple(map(Held._make, await db.fetch(_SQL.held))), announced)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from adsum.events.description import Description
-from adsum.events.garbage import paused_gc
+from adsum.events.garbage import PausedGC
 from adsum.events.names import Key
 
 from .errors import CatalogRefused
@@ -51,7 +51,7 @@ def moment(seconds: float) -> datetime:
 
 def rows_of(batch: Batch, stamp: Stamp) -> BatchRows:
     """What to store of a batch. Raises CatalogRefused for text or a time that one of the databases could not hold."""
-    with paused_gc():
+    with PausedGC():
         return _rows_of(batch, _Spelling(stamp))
 
 

@@ -21,7 +21,7 @@ import aiosqlite
 import msgspec
 
 from adsum.events.errors import AdsumError
-from adsum.events.garbage import paused_gc
+from adsum.events.garbage import PausedGC
 from adsum.events.names import Key
 
 from .catalog import FORGOTTEN_TOGETHER, Checkpoint, Heard, Held, Observations, Observed
@@ -317,7 +317,7 @@ def _begin(db: sqlite3.Connection, epoch: str) -> None:
 
 
 def _records(db: sqlite3.Connection) -> list[Record]:
-    with paused_gc():
+    with PausedGC():
         return records_of(db.execute(_SQL.records), _seconds)
 
 
@@ -341,7 +341,7 @@ def _take(db: sqlite3.Connection) -> int:
 
 def _observed(db: sqlite3.Connection) -> Observed:
     _, clock, announced = db.execute(_SQL.leadership).fetchone()
-    with paused_gc():
+    with PausedGC():
         heard = tuple(map(Heard._make, db.execute(_SQL.heard)))
     return Observed(clock, heard, tuple(map(Held._make, db.execute(_SQL.held))), announced)
 

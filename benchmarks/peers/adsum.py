@@ -28,6 +28,7 @@ from .serving import Server
 
 PATIENCE = 300.0
 LOAD_LIMIT = 120.0
+TOGETHER = 100
 
 
 def missing() -> str | None:
@@ -74,6 +75,7 @@ class Client(client.Client):
         super().__init__(address, group)
         self._blocks, self._many, self._ping = blocks, many, ping
         self._stack = AsyncExitStack()
+        self._entered: dict[int, Registration] = {}
 
     async def open(self) -> None:
         """Connect."""
@@ -90,7 +92,7 @@ class Client(client.Client):
     async def register(self, number: int, ttl: float) -> None:
         """The event, on disk when it is acknowledged."""
         if self._blocks:
-            await self._stack.enter_async_context(self._block(number, ttl))
+            self._entered[number] = await self._stack.enter_async_context(self._block(number, ttl))
             return
         self._grow([number], ttl)
         await say(self.registry.broker, self.fleet.keys[number], self.fleet.registered(number), 0)
@@ -100,6 +102,9 @@ class Client(client.Client):
         if self._many:
             blocks = [self._block(number, ttl) for number in numbers]
             await self._stack.enter_async_context(self.registry.register_many(blocks, wait=PATIENCE))
+            return
+        if self._blocks:
+            await client.windowed((self.register(number, ttl) for number in numbers), TOGETHER)
             return
         self._grow(numbers, ttl)
         await self.fleet.register(numbers)
@@ -118,7 +123,10 @@ class Client(client.Client):
         await self.fleet.beat_once(numbers)
 
     async def change(self, number: int, version: str) -> None:
-        """An `Updated`."""
+        """An `Updated`, of its owner or of anybody who looks at what was said last."""
+        if self._blocks:
+            await self._entered[number].update(version=version)
+            return
         key = making.key_of(number, self.group)
         last = await last_word(self.registry.broker, key)
         assert last is not None

@@ -77,8 +77,8 @@ SCENARIO = Scenario(
         "cache_cpu_us": "a cache's CPU µs a change",
     },
     contenders={
-        "adsum": partial(measure, "adsum"),
-        "adsum-shared": partial(measure, "adsum", shared=True),
+        "adsum": partial(measure, "adsum", writer="adsum-register"),
+        "adsum-shared": partial(measure, "adsum", writer="adsum-register", shared=True),
         "etcd": partial(measure, "etcd"),
         "etcd-channels": partial(measure, "etcd-channels", shared=True),
         "zookeeper-raw": partial(measure, "zookeeper-raw", writer="zookeeper"),
