@@ -78,8 +78,11 @@ class Driver(Client):
     async def say(self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
         """Publish. The driver's own way costs four times as much; it is taken where there is anything to refuse."""
         message = publication(subject, data, reply, headers or {})
-        fits = len(data) <= self._max_payload and self._pending_data_size < PENDING_LIMIT
-        if message is not None and fits and self._status == Client.CONNECTED:
+        if message is not None and len(message) - message.index(b"\n") - 3 > self._max_payload:
+            raise nats.errors.MaxPayloadError  # the headers count too, and the server ends the connection for it
+        while self._pending_data_size >= PENDING_LIMIT and self._status == Client.CONNECTED:
+            await self._written()
+        if message is not None and self._status == Client.CONNECTED:
             await self._send_command(message)
             await self._flush_pending()
         else:
@@ -132,6 +135,10 @@ class Driver(Client):
 
     async def _connect_to_server(self, s: Any) -> None:
         self._heed_leaving()
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if task is not None:  # of a try that broke off after the handshake
+                task.cancel()
+        self._abort()
         await super()._connect_to_server(s)
 
     async def _process_connect_init(self) -> None:
@@ -150,6 +157,10 @@ class Driver(Client):
         await super()._process_pong()
 
     async def _attempt_reconnect(self) -> None:
+        self._abort()
+        if self._max_pending_size <= 0:
+            self._forget_unsent()
+        self._let_go()
         while not self.is_closed:
             try:
                 await super()._attempt_reconnect()
@@ -189,11 +200,21 @@ class Driver(Client):
                 future.set_exception(nats.errors.TimeoutError())
 
     def give_up(self) -> None:
-        """Drop the socket as it is, and what is unsent: closing it politely waits for a server that may stand still."""
-        self._pending, self._pending_data_size = [], 0
+        """Drop the socket as it is, and what is unsent."""
+        self._forget_unsent()
         self._abort()
 
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            self._let_go()
+
+    def _forget_unsent(self) -> None:
+        self._pending, self._pending_data_size = [], 0
+
     def _abort(self) -> None:
+        """Drop the socket: closing it politely waits for a server that may stand still to take what is written."""
         socket = self._socket()
         if socket is not None:
             socket.abort()
@@ -205,24 +226,44 @@ class Driver(Client):
     async def _flush_pending(self, force_flush: bool = False) -> Any:
         """Write what was said in this turn of the loop at its end, together.
 
-        The driver has a task for that, woken through a queue and a future. Where the socket is full, it waits for it.
+        The driver has a task for that, woken through a queue and a future. Where the socket is full, it waits for it;
+        woken once, it writes all there is. What is said to a socket that is gone is kept for the next one.
         """
         socket = self._socket()
-        if force_flush or socket is None or socket.is_closing() or socket.get_write_buffer_size():
-            return await super()._flush_pending(force_flush)
-        if self._writing is None:
+        if force_flush or socket is None or (not socket.is_closing() and socket.get_write_buffer_size()):
+            if force_flush or self._wakings.empty():
+                await super()._flush_pending(force_flush)
+        elif self._writing is None:
             self._writing = asyncio.get_running_loop().call_soon(self._write_pending)
-        return None
 
     def _write_pending(self) -> None:
         self._writing = None
-        if not self.is_connected or self._transport is None:
+        socket = self._socket()
+        if not self.is_connected or self._transport is None or (socket is not None and socket.is_closing()):
             return
         said, self._pending, self._pending_data_size = self._pending, [], 0  # the driver counts pings among the bytes
         try:
             self._transport.writelines(said)
         except (OSError, RuntimeError):  # the socket is gone, and the read loop about to notice
             self._pending, self._pending_data_size = said, sum(map(len, said))
+
+    async def _written(self) -> None:
+        """Wait until the driver's task has written what is said so far, or the connection is lost or closed."""
+        written = asyncio.get_running_loop().create_future()
+        self._wakings.put_nowait(written)
+        await written
+
+    def _let_go(self) -> None:
+        """Nothing more is written to this connection: let nobody wait for it."""
+        while self._flush_queue is not None and not self._flush_queue.empty():
+            written = self._flush_queue.get_nowait()
+            if not written.done():
+                written.set_result(None)
+
+    @property
+    def _wakings(self) -> asyncio.Queue[asyncio.Future[Any]]:
+        assert self._flush_queue is not None, "not connected yet"
+        return self._flush_queue
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
         """A ping is written at once: what was said before it has to come before it."""
@@ -264,6 +305,7 @@ def options(settings: BrokerSettings, name: str, ping: float, keep_unsent: bool)
         "connect_timeout": 3,
         "ping_interval": ping,  # the default notices a dead server after four minutes
         "max_outstanding_pings": 2,
+        "flusher_queue_size": 0,  # no limit: at the default the ping waits too, and a dead server is never noticed
     }
     if not keep_unsent:
         chosen["pending_size"] = 0

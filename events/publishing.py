@@ -38,7 +38,11 @@ _NOT_FOUND = 404
 
 async def acknowledged(sequence: asyncio.Future[int], within: float) -> int:
     """Wait for an acknowledgement so many seconds. Raises as the future does, or Unacknowledged."""
-    await asyncio.wait([sequence], timeout=within)
+    try:
+        await asyncio.wait([sequence], timeout=within)
+    except asyncio.CancelledError:
+        sequence.cancel()  # else it keeps its place for as long as no answer comes
+        raise
     if not sequence.done():
         sequence.cancel()
         raise Unacknowledged(f"no acknowledgement within {within:g} s")

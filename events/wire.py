@@ -152,9 +152,9 @@ class Receiving(asyncio.Protocol):
         if others:
             self._reader.data_received(b"".join(others))
 
-    def eof_received(self) -> bool | None:
-        """No more will."""
-        return self._reader.eof_received()
+    def eof_received(self) -> None:
+        """No more will: the socket closes, and nothing more is said to it (the driver's reader would keep it open)."""
+        self._reader.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -170,9 +170,9 @@ class Receiving(asyncio.Protocol):
 
 
 def publication(subject: str, data: bytes, reply: str, headers: Mapping[str, str]) -> bytes | None:
-    """What publishes this, as the server reads it; None if a line of it would break. `reply`: empty, or well formed."""
+    """What publishes this, as the server reads it; None if a line of it would break."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if not subject or _SPACE.search(subject) or not lines.count("\r") == lines.count("\n") == len(headers):
+    if not subject or _SPACE.search(subject + reply) or not lines.count("\r") == lines.count("\n") == len(headers):
         return None
     if not headers:
         return f"PUB {subject} {reply} {len(data)}\r\n".encode() + data + _LINE_END
