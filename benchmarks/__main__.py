@@ -1,11 +1,13 @@
 """adsum and its peers, measured side by side.
 
     python -m benchmarks compare [SCENARIO …] [--quick|--full] [--rounds N] [--only adsum etcd] [--json FILE]
+    python -m benchmarks plot FILE --into FOLDER   what --json wrote, as SVG files, where a curve says more than a table
     python -m benchmarks list        the scenarios
     python -m benchmarks fetch       Debian's Redis and ZooKeeper, unpacked below the temporary folder
 
-The table goes to stdout, progress to stderr. Exit codes: 0 measured (a peer that cannot be had here is named as
-absent), 1 a contender failed, 2 wrong usage.
+The table goes to stdout, progress to stderr, and so does what was drawn and what was left out. Exit codes: 0 measured
+(a peer that cannot be had here is named as absent) or drawn, 1 a contender failed or nothing could be drawn, 2 wrong
+usage.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ import msgspec
 import uvloop
 
 from .compare import Row, compare, load, names
+from .curves import panels, read
 from .machine import lift_limits, machine, versions
 from .peers.debian import fetch
+from .plot import draw
 from .table import table
 
 
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"cannot fetch: {error}", file=sys.stderr)
             return 1
         return 0
-    return _compare(given)
+    return _plot(given.file, given.into) if given.command == "plot" else _compare(given)
 
 
 def _compare(given: argparse.Namespace) -> int:
@@ -62,6 +66,27 @@ def _compare(given: argparse.Namespace) -> int:
     return 1 if any(row.trouble and not row.absent for row in rows) else 0
 
 
+def _plot(file: Path, folder: Path) -> int:
+    try:
+        measured = read(file)
+    except (OSError, msgspec.MsgspecError) as error:
+        print(f"{file} is not what compare --json writes: {error}", file=sys.stderr)
+        return 2
+    drawn, left_out = panels(measured.rows)
+    for reason in left_out:
+        print(f"left out: {reason}", file=sys.stderr)
+    try:
+        for name in dict.fromkeys(panel.curve.plot for panel in drawn):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{name}.svg"
+            draw([panel for panel in drawn if panel.curve.plot == name], measured.machine, path)
+            print(f"written: {path}", file=sys.stderr)
+    except (OSError, ImportError) as error:
+        print(f"cannot draw: {error}", file=sys.stderr)
+        return 1
+    return 0 if drawn else 1
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,6 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--set", nargs="+", default=[], type=_field, metavar="FIELD=NUMBER", help="in place of the sizes'")
     one.add_argument("--json", type=Path, metavar="FILE")
     one.set_defaults(level="quick")
+    plot = commands.add_parser("plot")
+    plot.add_argument("file", metavar="FILE", type=Path, help="that `compare --json FILE` wrote")
+    plot.add_argument("--into", type=Path, metavar="FOLDER", required=True)
     return parser
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from .compare import Row, load
 from .peers import KINDS
 
-__all__ = ["table"]
+__all__ = ["size_text", "table"]
 
 PLAIN_FROM = 100
 
@@ -22,10 +22,10 @@ def table(name: str, rows: Sequence[Row]) -> str:
     lines = [["size", "contender", *shown.values()]]
     for row in rows:
         if row.rounds:
-            lines.append([_size(row.size), row.contender, *(_cell(row, key) for key in shown)])
+            lines.append([size_text(row.size), row.contender, *(_cell(row, key) for key in shown)])
         else:
             trouble = f"{'absent' if row.absent else 'failed'}: {row.trouble.strip().splitlines()[-1][:140]}"
-            lines.append([_size(row.size), row.contender, trouble, *([""] * (len(shown) - 1))])
+            lines.append([size_text(row.size), row.contender, trouble, *([""] * (len(shown) - 1))])
     rounds = max((len(row.rounds) for row in rows), default=0)
     spread = f" (median of {rounds} rounds, smallest … largest)" if rounds > 1 else ""
     notes = [f"* {one}: {_note(one, scenario.notes)}" for one in dict.fromkeys(row.contender for row in rows)]
@@ -37,7 +37,8 @@ def _note(contender: str, notes: Mapping[str, str]) -> str:
     return "; ".join(part for part in (kind, notes.get(contender, "")) if part)
 
 
-def _size(size: Mapping[str, Any]) -> str:
+def size_text(size: Mapping[str, Any]) -> str:
+    """Its fields, on one line."""
     return ", ".join(
         f"{key} {value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else f"{key} {value}"
         for key, value in size.items()

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.children import Child, Pipe
 from benchmarks.observing import observers, spent
 from benchmarks.peers import Absent, client_of, running
-from benchmarks.scenario import Figures, Scenario, against
+from benchmarks.scenario import Curve, Figures, Scenario, against
 
 TTL = 300.0
 PATIENCE, SLOWEST = 30.0, 200.0
@@ -100,4 +100,7 @@ SCENARIO = Scenario(
         "postgres": "500 rows a transaction",
     },
     rounds={"tiny": 1, "quick": 3, "full": 3},
+    curves=[
+        Curve("growth", "burst of registrations", "instances", "server_cpu", "servers' CPU s / 1,000 registrations")
+    ],
 )

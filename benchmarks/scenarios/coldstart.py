@@ -18,7 +18,7 @@ from benchmarks.children import Child, Pipe
 from benchmarks.filling import filled
 from benchmarks.observing import spent
 from benchmarks.peers import client_of, running
-from benchmarks.scenario import Figures, Scenario, against
+from benchmarks.scenario import Curve, Figures, Scenario, against
 
 STARTS = 3
 
@@ -80,4 +80,5 @@ SCENARIO = Scenario(
     },
     notes={"adsum": "also subscribed, so it is current from then on", "etcd": "the load alone, no watch yet"},
     rounds={"tiny": 1, "quick": 2, "full": 3},
+    curves=[Curve("growth", "cold start of a cache", "instances", "us_each", "µs an instance")],
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.children import Child
 from benchmarks.crowd import changed, crowds, looked, opened, speak
 from benchmarks.peers import running
-from benchmarks.scenario import Figures, Scenario
+from benchmarks.scenario import Curve, Figures, Scenario
 
 PROCESSES = 2
 INSTANCES = 10
@@ -98,4 +98,8 @@ SCENARIO = Scenario(
         "redis-notify": "every cache fetches the value itself",
     },
     rounds={"tiny": 1, "quick": 2, "full": 3},
+    curves=[
+        Curve("fanout", f"the {which} cache shows a change", "caches", which, "ms")
+        for which in ("first", "median", "last")
+    ],
 )

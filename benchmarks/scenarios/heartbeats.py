@@ -27,7 +27,7 @@ from benchmarks.peers import Absent, Client, client_of, running
 from benchmarks.peers.adsum import Client as AdsumClient
 from benchmarks.peers.client import windowed
 from benchmarks.peers.zookeeper_raw import Session, open_session
-from benchmarks.scenario import Figures, Scenario, against
+from benchmarks.scenario import Curve, Figures, Scenario, against
 
 TOGETHER = 2000
 RATE = 20_000.0
@@ -197,4 +197,5 @@ SCENARIO = Scenario(
         "sqlite": "500 rows a transaction; the CPU is the client's",
         "postgres": "500 rows a statement, 4 connections",
     },
+    curves=[Curve("growth", "heartbeats", "instances", "servers_cpu", "servers' CPU s / 1,000 heartbeats")],
 )

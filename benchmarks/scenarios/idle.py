@@ -17,7 +17,7 @@ from benchmarks.children import Child, Pipe
 from benchmarks.crowd import crowds, looked, opened, speak
 from benchmarks.peers import Server, client_of, running
 from benchmarks.peers.adsum import Client as AdsumClient
-from benchmarks.scenario import Figures, Scenario
+from benchmarks.scenario import Curve, Figures, Scenario
 
 PROCESSES = 2
 FOLLOWED = 10
@@ -119,4 +119,5 @@ SCENARIO = Scenario(
         "etcd-channels": "a watch a cache, all over 4 connections a process",
     },
     rounds={"tiny": 1, "quick": 1, "full": 3},
+    curves=[Curve("growth", "idle caches", "caches", "bytes_each", "broker bytes a cache")],
 )

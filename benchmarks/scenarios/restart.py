@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.filling import filled
 from benchmarks.peers import Server, client_of, running
 from benchmarks.peers.adsum import Client as AdsumClient
-from benchmarks.scenario import Figures, Scenario, against
+from benchmarks.scenario import Curve, Figures, Scenario, against
 
 
 async def serves(kind: str, server: Server, count: int) -> None:
@@ -38,6 +38,7 @@ async def measure(kind: str, folder: Path, *, instances: int) -> Figures:
         "answers": answers,
         "serves": took,
         "cpu": sum(cpu.values()),
+        "cpu_us_each": sum(cpu.values()) * 1e6 / instances,
         **{f"{part}_before": value / 1e6 for part, value in before.items()},
         **{f"{part}_after": value / 1e6 for part, value in after.items()},
     }
@@ -64,4 +65,5 @@ SCENARIO = Scenario(
     },
     notes={"adsum": "serves: caches are proven, the silent are noticed"},
     rounds={"tiny": 1, "quick": 1, "full": 3},
+    curves=[Curve("growth", "restart of the server", "instances", "cpu_us_each", "servers' CPU µs an instance")],
 )

@@ -7,7 +7,6 @@ holds a cache. Nothing else is registered. Polled caches are read once a second,
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from benchmarks import making
 from benchmarks.children import Child, Pipe
 from benchmarks.observing import observers
 from benchmarks.peers import client_of, running
-from benchmarks.scenario import Figures, Scenario, against, percentile
+from benchmarks.scenario import Distribution, Figures, Scenario, against, percentiles
 
 TTL = 60.0
 WARM = 50
@@ -61,9 +60,7 @@ async def measure(kind: str, folder: Path, *, rate: float, seconds: float) -> Fi
                 spent = sum(server.cpu().values()) - sum(used.values())
     delays = [1000 * (seen[id] - at) for id, at in began.items() if id in seen]
     return {
-        "p50": percentile(delays, 0.5),
-        "p99": percentile(delays, 0.99),
-        "max": max(delays, default=math.nan),
+        **percentiles(delays),
         "unseen": count - len(delays),
         "server_cpu": spent / count * 1000,
         "cache_cpu": cpu / count * 1000,
@@ -94,4 +91,5 @@ SCENARIO = Scenario(
         "adsum": "a log, a catalog and a history are written on the way",
         "etcd": "two requests, the lease and the key",
     },
+    curves=[Distribution("visibility", "register → visible in another cache", "ms")],
 )

@@ -11,18 +11,22 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.compare import Row, compare, load, names
 from benchmarks.peers import KINDS, version
+from benchmarks.scenario import PERCENTILES, Curve
 from benchmarks.table import table
 
 PEERS = ["etcd", "zookeeper", "redis-notify", "sqlite", "postgres"]
 
 
 def figures(row: Row) -> None:
-    """It has all the figures of its scenario's table that anybody has, each a number."""
+    """It has all the figures of its scenario's table that anybody has, each a number, and those of its curves."""
     assert row.rounds, row.trouble
     for key in load(row.scenario).columns:
         figure = row.figure(key)
         assert figure is None or all(value == value for value in figure), (key, figure)  # not nan
     assert any(row.figure(key) for key in load(row.scenario).columns)
+    for curve in load(row.scenario).curves:
+        for key in [curve.y] if isinstance(curve, Curve) else PERCENTILES:
+            assert row.figure(key) is not None, key
 
 
 QUICKEST = ("visibility", "burst", "picks", "fanout")

@@ -17,7 +17,7 @@ def page() -> str:
 
 def commands() -> list[list[str]]:
     """What its blocks and its lines ask of the benchmarks."""
-    told = re.findall(r"python -m benchmarks ((?:compare|fetch|list)[^`\n]*)", page())
+    told = re.findall(r"python -m benchmarks ((?:compare|plot|fetch|list)[^`\n]*)", page())
     return [shlex.split(line, comments=True) for line in told]
 
 
