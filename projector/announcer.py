@@ -150,9 +150,11 @@ class Announcer:
             await asyncio.sleep(REST if in_vain else 0)  # some tombstones aged out, no more
 
     async def _fewer_than_known(self) -> bool:
+        """By what was known before the question: what is told while it is asked is not in the answer."""
+        known = self.mirror.count
         info = await self._broker.stream_info(TOPOLOGY)
         self.mirror.forget_tombstones(self._now())
-        return info is not None and info.state.messages < self.mirror.count
+        return info is not None and info.state.messages < min(known, self.mirror.count)
 
     async def _find_missing(self) -> bool:
         """Read the whole: what is missing is forgotten, and due if it is of somebody present; whether any such is."""

@@ -163,8 +163,12 @@ class Catalog(Store, Protocol):
         From the first call on the catalog is complete only from the next revision on.
         """
 
+    @property
+    def untidy(self) -> bool:
+        """Whether so much was stored since the last `tidy` that it is time for it."""
+
     async def tidy(self) -> None:
-        """Housekeeping that no write should wait for; called every few seconds."""
+        """Housekeeping that no write should wait for; called each second, and once it is `untidy`."""
 
     async def close(self) -> None:
         """Release connections and locks. Idempotent."""

@@ -174,6 +174,8 @@ class PostgresCatalog:
         """Remove some of what is before; False once it is all gone."""
         return await self._write(partial(_forget, through=through))
 
+    untidy = False
+
     async def tidy(self) -> None:
         """Nothing: the server does its own housekeeping."""
 

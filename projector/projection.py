@@ -50,6 +50,7 @@ class Projection:
         self._terms: dict[Key, str] = {}
         self._listeners: tuple[Callable[[Batch], None], ...] = ()
         self._ticked = asyncio.Event()
+        self._untidy = asyncio.Event()
 
     @property
     def refusal(self) -> Outage:
@@ -79,6 +80,7 @@ class Projection:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.writer.run(), name="writer")
             tasks.create_task(self._flush_for_ever(), name="flush")
+            tasks.create_task(self._tidy_for_ever(), name="tidy")
             tasks.create_task(keep_trimmed(self._broker, self.catalog, self.writer), name="retention")
 
     def ticked(self) -> None:
@@ -100,6 +102,17 @@ class Projection:
                 self.beats.hearing.begin(version.term, now)
         for listener in self._listeners:
             listener(batch)
+        if self.catalog.untidy:
+            self._untidy.set()
+
+    async def _tidy_for_ever(self) -> None:
+        while True:
+            await self._untidy.wait()
+            self._untidy.clear()
+            try:
+                await self.catalog.tidy()
+            except CatalogUnavailable as error:
+                self.outage.goes_on(error)
 
     async def _flush_for_ever(self) -> None:
         try:

@@ -56,6 +56,7 @@ class NoCatalog:
     """The projection writes nothing down here."""
 
     name = "none"
+    untidy = False
 
 
 class World:

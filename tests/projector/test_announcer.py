@@ -6,6 +6,9 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+from nats.js.api import StreamInfo
+
 from adsum.events import subjects
 from adsum.events.broker import Broker
 from adsum.events.codec import encode
@@ -13,6 +16,7 @@ from adsum.events.signals import Departed
 from adsum.events.streams import TOPOLOGY, read_epoch
 from adsum.projector.announcer import Announcer
 from adsum.projector.leader import Lease
+from adsum.projector.mirror import Stored
 from adsum.projector.record import instance_of
 from adsum.projector.sqlite import SQLiteCatalog
 from adsum.projector.writer import Writer
@@ -68,3 +72,30 @@ async def test_a_catalog_that_is_away_is_waited_for(broker: Broker, tmp_path: Pa
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await catalog.close()
+
+
+async def test_what_is_told_while_the_stream_is_looked_at_is_not_missing_from_it(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is older than what was acknowledged since: taken for a purge, it had the whole read anew."""
+    catalog, epoch = SQLiteCatalog(tmp_path / "catalog.db"), await read_epoch(broker)
+    announcer = Announcer(broker, catalog, Writer(broker, catalog, epoch, lambda _: None), epoch, Lease())
+
+    async def tell(number: int) -> None:
+        state = encode(instance_of(record(key(f"a-{number}"), revision=number), epoch))
+        sequence = await broker.store(TOPOLOGY, subjects.topology(key(f"a-{number}")), state, {})
+        announcer.mirror.note(key(f"a-{number}"), Stored(sequence, epoch, number, present=True), 0.0)
+
+    asking = broker.stream_info
+
+    async def asked(stream: str) -> StreamInfo | None:
+        answer = await asking(stream)
+        await tell(2)
+        return answer
+
+    await tell(1)
+    monkeypatch.setattr(broker, "stream_info", asked)
+    assert not await announcer._fewer_than_known()
+    monkeypatch.undo()
+    announcer.mirror.note(key("a-3"), Stored(3, epoch, 3, present=True), 0.0)
+    assert await announcer._fewer_than_known()
