@@ -103,6 +103,7 @@ SCENARIO = Scenario(
         "full": [
             {"instances": 1_000, "victims": 30, "ttl": 15.0, "beat": 5.0},
             {"instances": 10_000, "victims": 30, "ttl": 15.0, "beat": 5.0},
+            {"instances": 100_000, "victims": 30, "ttl": 60.0, "beat": 20.0},  # to register so many takes over 15 s
         ],
     },
     notes={
