@@ -24,7 +24,7 @@ from .errors import BrokerRefused, BrokerUnavailable, NobodyAnswers, StreamMissi
 from .outage import Outage
 from .publishing import Publishing, acknowledged
 from .settings import DEFAULT_URL, BrokerSettings
-from .translating import WrongLastSequence, translated
+from .translating import Translated, WrongLastSequence
 from .wire import Heard
 
 __all__ = ["DEFAULT_URL", "Broker", "BrokerSettings", "WrongLastSequence"]
@@ -128,8 +128,11 @@ class Broker:
     async def publish(
         self, subject: str, data: bytes, reply: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        """A core publish: sent, not acknowledged. Raises BrokerUnavailable if it cannot even be sent."""
-        with translated(f"publish to {subject}"):
+        """A core publish: sent, not acknowledged. Raises BrokerUnavailable if it cannot even be sent.
+
+        Waits while much is said already that the server does not take, until it does or the connection is lost.
+        """
+        with Translated(f"publish to {subject}"):
             await self._client.say(subject, data, reply, headers)
 
     async def request(self, subject: str, data: bytes, timeout: float = REQUEST_TIMEOUT) -> Msg:
@@ -139,7 +142,7 @@ class Broker:
         """
         if not self.connected:
             raise BrokerUnavailable(f"ask {subject}: not connected to {self.settings.shown}")
-        with translated(f"ask {subject}"):
+        with Translated(f"ask {subject}"):
             try:
                 return await self._client.request(subject, data, timeout=timeout)
             except nats.errors.NoRespondersError:
@@ -166,20 +169,20 @@ class Broker:
     async def _subscribe(self, subject: str, subscribe: Callable[[], Awaitable[Subscription]]) -> Subscription:
         if not self.connected:
             raise BrokerUnavailable(f"subscribe to {subject}: not connected to {self.settings.shown}")
-        with translated(f"subscribe to {subject}"):
+        with Translated(f"subscribe to {subject}"):
             return await self._client.in_force(subscribe, int(REQUEST_TIMEOUT))
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """End a subscription; harmless when the connection has gone."""
         try:
-            with translated(f"unsubscribe from {subscription.subject}"):
+            with Translated(f"unsubscribe from {subscription.subject}"):
                 await subscription.unsubscribe()
         except BrokerUnavailable as error:
             log.debug("%s", error)
 
     async def flush(self) -> None:
         """Wait until the server has taken what was sent before. Raises BrokerUnavailable."""
-        with translated("flush"):
+        with Translated("flush"):
             await self._client.flush(int(REQUEST_TIMEOUT))
 
     def inbox(self) -> str:
@@ -200,6 +203,7 @@ class Broker:
 
         Raises WrongLastSequence if its condition did not hold, Unacknowledged if nobody answered (it may be stored
         all the same), BrokerUnavailable if it was not sent or no leader took it, StreamMissing, BrokerRefused.
+        `timeout` (seconds) bounds the acknowledgement; before, it waits for its turn as `publish` does.
         """
         sent = await self.store_later(stream, subject, data, headers)
         try:
@@ -220,7 +224,7 @@ class Broker:
         """
         if not self.connected:
             raise BrokerUnavailable(f"publish to {subject}: not connected to {self.settings.shown}")
-        with translated(f"publish to {subject}"):
+        with Translated(f"publish to {subject}"):
             return await self._publishing.send(subject, data, {"Nats-Expected-Stream": stream, **headers})
 
     async def store_together(
@@ -234,7 +238,7 @@ class Broker:
         doing = f"publish {len(messages)} messages into {stream}"
         if not self.connected:
             raise BrokerUnavailable(f"{doing}: not connected to {self.settings.shown}")
-        with translated(doing):
+        with Translated(doing):
             return await self._publishing.send_together(
                 [(subject, data, {"Nats-Expected-Stream": stream, **headers}) for subject, data, headers in messages]
             )
@@ -276,7 +280,7 @@ class Broker:
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         """Delete a consumer; harmless when it or the connection is gone (the broker then drops it by itself)."""
         try:
-            with translated(f"delete consumer {consumer} of {stream}"):
+            with Translated(f"delete consumer {consumer} of {stream}"):
                 await self._js.delete_consumer(stream, consumer)
         except (BrokerUnavailable, BrokerRefused) as error:
             log.debug("%s", error)
@@ -378,9 +382,9 @@ class Broker:
 
     @contextmanager
     def _asked(self, doing: str, stream: str) -> Iterator[None]:
-        """Like `translated`, for requests to JetStream about a stream; a refused one is no timeout either."""
+        """Like `Translated`, for requests to JetStream about a stream; a refused one is no timeout either."""
         try:
-            with translated(doing):
+            with Translated(doing):
                 yield
         except BrokerUnavailable:
             for subject in self._refusals:

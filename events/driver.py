@@ -1,6 +1,6 @@
 """nats-py, and what adsum does differently: options, reading and writing, what becomes of a connection.
 
-With `broker`, `publishing`, `translating` and `wire` this is all that knows the driver.
+With `broker`, `publishing`, `translating` and `wire` this is all that relies on more of the driver than its types.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Driver(Client):
     A message whose subject or headers it cannot read ends its read loop, and comes again: see `wire`. And where an
     attempt to reconnect fails in a way that the driver does not expect (a credentials file that is being written, a
     socket that uvloop has closed), the task of it ends without a word: here the next attempt follows. And whoever is
-    connecting when it is closed may lose the cancellation (see `translated`) and connect after all, for good:
+    connecting when it is closed may lose the cancellation (see `Translated`) and connect after all, for good:
     here nothing connects any more once it is `leaving`. And a subscription that the server takes back is never asked
     for again.
     """
@@ -61,6 +61,7 @@ class Driver(Client):
         self.hearing: dict[int, Callable[[Heard], None]] = {}
         self.leaving = False
         self._writing: asyncio.Handle | None = None
+        self._complaint: asyncio.Future[None] | None = None
 
     async def listen(self, subject: str, hear: Callable[[Heard], None]) -> Subscription:
         """Subscribe, and call a plain function as each message is read: without a queue and a task between.
@@ -138,7 +139,7 @@ class Driver(Client):
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
             if task is not None:  # of a try that broke off after the handshake
                 task.cancel()
-        self._abort()
+        self._drop()
         await super()._connect_to_server(s)
 
     async def _process_connect_init(self) -> None:
@@ -157,10 +158,7 @@ class Driver(Client):
         await super()._process_pong()
 
     async def _attempt_reconnect(self) -> None:
-        self._abort()
-        if self._max_pending_size <= 0:
-            self._forget_unsent()
-        self._let_go()
+        self._drop()
         while not self.is_closed:
             try:
                 await super()._attempt_reconnect()
@@ -209,6 +207,14 @@ class Driver(Client):
             await super()._close(status, do_cbs)
         finally:
             self._let_go()
+
+    def _drop(self) -> None:
+        """This connection is over: nothing of it goes into the next one, but what is unsent where that is kept."""
+        self._abort()
+        if self._max_pending_size <= 0:
+            self._forget_unsent()
+        self._let_go()
+        self._ps.reset()
 
     def _forget_unsent(self) -> None:
         self._pending, self._pending_data_size = [], 0

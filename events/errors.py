@@ -70,7 +70,7 @@ class Unacknowledged(BrokerUnavailable):
 
 
 class NobodyAnswers(BrokerUnavailable):
-    """A question was asked, and nobody is there who answers such questions."""
+    """Nobody is there who takes such a publish or answers such a question."""
 
 
 class BrokerRefused(AdsumError):

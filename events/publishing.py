@@ -222,6 +222,6 @@ def _fail(waiting: _Waiting[Any], error: Exception) -> None:
     if waiting.answer.done():
         return
     read = ValueError(str(error)) if isinstance(error, msgspec.MsgspecError) else error
-    told = ours(read, waiting.doing, waiting.unanswered) or error
+    told = ours(read, waiting.doing, waiting.unanswered) or waiting.unanswered(f"{waiting.doing}: {error!r}")
     told.__cause__ = error
     waiting.answer.set_exception(told)

@@ -10,7 +10,7 @@ import nats.js.errors
 
 from .errors import AdsumError, BrokerRefused, BrokerUnavailable, NobodyAnswers, StreamMissing
 
-__all__ = ["ODD_ANSWER", "Translated", "WrongLastSequence", "ours", "translated"]
+__all__ = ["ODD_ANSWER", "Translated", "WrongLastSequence", "ours"]
 
 # What reading an answer raises that is none of the broker's: whoever hears a request can answer it.
 ODD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -25,9 +25,13 @@ _REFUSALS = {10005: BrokerUnavailable, 10059: StreamMissing, 10071: WrongLastSeq
 
 
 class Translated:
-    """See `translated`. A class, since a generator costs more than most of what is done within."""
+    """`with Translated("publish to x"):` the driver's errors become ours, and a cancellation comes out.
 
-    def __init__(self, doing: str, unanswered: type[BrokerUnavailable]) -> None:
+    The driver loses it where it makes another error of it, and wherever it waits with `asyncio.wait_for`, which up to
+    Python 3.11 gives the result instead if both come at once. A task would then go on that its owner waits for to end.
+    """
+
+    def __init__(self, doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailable) -> None:
         self._doing, self._unanswered = doing, unanswered
 
     def __enter__(self) -> None:
@@ -42,15 +46,6 @@ class Translated:
         told = ours(error, self._doing, self._unanswered) if error is not None else None
         if told is not None:
             raise told from error
-
-
-def translated(doing: str, unanswered: type[BrokerUnavailable] = BrokerUnavailable) -> Translated:
-    """The one boundary at which the driver's errors become ours, and at which a cancellation comes out.
-
-    The driver loses it where it makes another error of it, and wherever it waits with `asyncio.wait_for`, which up to
-    Python 3.11 gives the result instead if both come at once. A task would then go on that its owner waits for to end.
-    """
-    return Translated(doing, unanswered)
 
 
 def ours(error: BaseException, doing: str, unanswered: type[BrokerUnavailable]) -> AdsumError | None:

@@ -20,6 +20,7 @@ __all__ = ["Client", "Heard", "Parser", "Piece", "Receiving", "headers_of", "pub
 _VERSION = "NATS/1.0"
 _LINE_END = b"\r\n"
 _SPACE = re.compile(r"[ \t\r\n]")
+_NAME = re.compile(r"[A-Za-z0-9-]+")
 
 log = logging.getLogger("adsum.broker")
 
@@ -148,7 +149,11 @@ class Receiving(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes arrived."""
-        others = [piece[0][piece[1] : piece[2]] for piece in self._pieces.cut(data) if not self._heard(piece)]
+        others = []
+        for piece in self._pieces.cut(data):
+            if not self._heard(piece):
+                read, begin, end, *_ = piece
+                others.append(read[begin:end])
         if others:
             self._reader.data_received(b"".join(others))
 
@@ -173,6 +178,8 @@ def publication(subject: str, data: bytes, reply: str, headers: Mapping[str, str
     """What publishes this, as the server reads it; None if a line of it would break."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if not subject or _SPACE.search(subject + reply) or not lines.count("\r") == lines.count("\n") == len(headers):
+        return None
+    if not all(map(_NAME.fullmatch, headers)):
         return None
     if not headers:
         return f"PUB {subject} {reply} {len(data)}\r\n".encode() + data + _LINE_END

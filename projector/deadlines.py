@@ -14,7 +14,10 @@ __all__ = ["Deadlines"]
 
 
 class Deadlines:
-    """For each key the value of the observed clock from which on it is due; those given here are due at once."""
+    """For each key the value of the observed clock from which on it is due; those given here are due at once.
+
+    From the second on in which that value lies, so up to a second too early and never late.
+    """
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._slot_of: dict[Key, int] = {}
@@ -24,19 +27,14 @@ class Deadlines:
 
     def put(self, key: Key, at: float) -> None:
         """It is due from `at` on, and no more when it was due before."""
-        slot = math.floor(at)
-        self.drop(key)
-        self._slot_of[key] = slot
-        self._slots.setdefault(slot, {})[key] = None
-
-    def drop(self, key: Key) -> None:
-        """It is not due any more."""
-        slot = self._slot_of.pop(key, None)
-        if slot is not None:
-            keys = self._slots[slot]
+        before, slot = self._slot_of.get(key), math.floor(at)
+        if before is not None:
+            keys = self._slots[before]
             del keys[key]
             if not keys:
-                del self._slots[slot]
+                del self._slots[before]
+        self._slot_of[key] = slot
+        self._slots.setdefault(slot, {})[key] = None
 
     def take(self, clock: float) -> list[Key]:
         """All that are due at `clock`, those that are due for longest first; each is to be put back."""

@@ -28,8 +28,10 @@ class Hearing:
     def hear(self, term: str, counter: int, at: float) -> bool:
         """A counter was read when the observed clock showed `at`; whether it is news."""
         known = self._heard.get(term)
-        if known is not None and counter <= known[0]:
-            return False
+        if known is not None:
+            if counter <= known[0]:
+                return False
+            at = max(at, known[1])  # after a restart the clock goes on from a little before what was heard last
         self._heard[term] = (counter, at)
         if term in self._live:
             self._unwritten.add(term)

@@ -111,8 +111,8 @@ class Projection:
             self._untidy.clear()
             try:
                 await self.catalog.tidy()
-            except CatalogUnavailable as error:
-                self.outage.goes_on(error)
+            except CatalogUnavailable as error:  # the next flush tells, which tidies too
+                log.debug("tidying: %s", error)
 
     async def _flush_for_ever(self) -> None:
         try:

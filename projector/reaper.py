@@ -30,7 +30,7 @@ from .deadlines import Deadlines
 from .fold import Batch
 from .guard import Guard
 from .leader import Leader
-from .silence import Suspicion, judge, next_look
+from .silence import Suspicion, suspicions
 from .voice import ACKNOWLEDGED_WITHIN, Voice
 from .writer import Writer
 
@@ -90,26 +90,14 @@ class Reaper:
         records = self._writer.records
         self._said = {key: at for key, at in self._said.items() if key in records and records[key].last < at}
         clock = self._beats.clock.value
-        suspicions = [s for s in self._suspicions(clock) if s.record.key not in self._said]
-        due = [suspicion for suspicion in suspicions if suspicion.finding == "expired"]
+        found = suspicions(self._deadlines, records, self._beats.hearing, clock)
+        news = [suspicion for suspicion in found if suspicion.record.key not in self._said]
+        due = [suspicion for suspicion in news if suspicion.finding == "expired"]
         held_before = self._guard.holding
         living = Counter((key.namespace, key.service) for key in records) if due else Counter[tuple[str, str]]()
         admitted = self._guard.admit(due, living, clock)
         self._tell_holds(held_before)
-        await self._say_all([s for s in suspicions if s.finding != "expired"] + admitted)
-
-    def _suspicions(self, clock: float) -> list[Suspicion]:
-        """What is found of those who are due, who are put back to when something may be found of them."""
-        found, hearing = [], self._beats.hearing
-        for key in self._deadlines.take(clock):
-            record = self._writer.records.get(key)
-            if record is None:
-                continue
-            suspicion = judge(record, hearing, clock)
-            if suspicion is not None:
-                found.append(suspicion)
-            self._deadlines.put(key, next_look(record, hearing, clock))
-        return found
+        await self._say_all([s for s in news if s.finding != "expired"] + admitted)
 
     def _tell_holds(self, before: frozenset[tuple[str, str]]) -> None:
         for service in self._guard.holding - before:

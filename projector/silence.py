@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from adsum.events.lifecycle import Silence
+from adsum.events.names import Key
 
+from .deadlines import Deadlines
 from .hearing import Hearing
 from .record import Record
 
-__all__ = ["Finding", "Suspicion", "find", "judge", "next_look"]
+__all__ = ["Finding", "Suspicion", "find", "judge", "next_look", "suspicions"]
 
 Finding: TypeAlias = Literal["lapsed", "resumed", "expired"]
 
@@ -45,8 +48,25 @@ def judge(record: Record, hearing: Hearing, clock: float) -> Suspicion | None:
     return Suspicion(record, finding, evidence)
 
 
+def suspicions(
+    deadlines: Deadlines, records: Mapping[Key, Record], hearing: Hearing, clock: float
+) -> Iterator[Suspicion]:
+    """What is found of those who are due, who are put back to when something may be found of them."""
+    for key in deadlines.take(clock):
+        record = records.get(key)
+        if record is None:
+            continue
+        deadlines.put(key, next_look(record, hearing, clock))
+        suspicion = judge(record, hearing, clock)
+        if suspicion is not None:
+            yield suspicion
+
+
 def next_look(record: Record, hearing: Hearing, clock: float) -> float:
-    """The value of the clock up to which `judge` finds nothing, unless the record changes: a beat only puts it off."""
+    """The value of the clock up to which `judge` finds nothing, unless the record changes.
+
+    A beat puts it off, but for one that is stale: that may resume at any tick.
+    """
     heard = hearing.of(record.term)
     if heard is None or record.liveness != "up":
         return clock

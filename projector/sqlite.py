@@ -51,8 +51,8 @@ _CLOSED_DOORS = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLIT
 # and in order, and what they held is read again from the log, from the checkpoint that went back with them.
 # What the WAL holds goes into the database in `tidy`, by the other connection: done by the commit that passes SQLite's
 # own limit (1,000 pages, every 80th registration) it held that one up for 4 to 14 ms. The limit here bounds the disk.
-# Done but once a second, it let what a thousand events a second had written wait for the disk at once, and the broker's
-# flush of the log with it: their last percent was seen after 45 ms instead of 14.
+# `tidy` done but once a second let what a thousand events a second had written go to the disk at once, and the broker's
+# flush of the log waited for that: their last percent was seen after 45 ms instead of 14.
 # The cache (KiB, taken as needed) holds what a batch touches of ten indexes: with 2 MB it was read again and again.
 _SETTINGS = (
     "PRAGMA journal_mode = WAL",
@@ -63,7 +63,7 @@ _SETTINGS = (
 UNTIDY_FROM = 1000
 """Pages in the WAL."""
 PAGES_A_BATCH = 14
-"""That a transaction touches whatever it stores; each event adds one or two."""
+"""That a transaction touches whatever it stores; each event is counted as one more."""
 
 
 class SQLiteCatalog:
@@ -186,7 +186,7 @@ class SQLiteCatalog:
         return self._pages >= UNTIDY_FROM
 
     async def tidy(self) -> None:
-        """Move what the WAL holds into the database; neither reads nor writes wait for it."""
+        """Move what the WAL holds into the database; no write waits for it, and no question about the past."""
         self._pages = 0
         with self._translated():
             await _hop(self._opened(self._reader), _checkpoint_wal)

@@ -90,7 +90,7 @@ SCENARIO = Scenario(
         "full": [{"caches": count, "changes": 20} for count in (100, 1_000, 5_000)],
     },
     notes={
-        "adsum": "through the log, the fold and the catalog; a directory and a connection a cache",
+        "adsum": "its owner updates it: through log, fold and catalog; a directory and a connection a cache",
         "adsum-shared": "a directory a cache, all over one connection a process",
         "etcd": "a connection and a watch a cache",
         "etcd-channels": "a watch a cache, all over 4 connections a process, which is what costs etcd least",
