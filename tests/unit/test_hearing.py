@@ -73,3 +73,12 @@ def test_what_could_not_be_written_is_written_the_next_time() -> None:
     hearing.hear("t", 2, 2.0)
     hearing.keep(heard, ended)
     assert hearing.take_unwritten() == ([Heard("t", 2, 2.0)], ["gone"])
+
+
+def test_a_beat_never_sets_back_when_a_life_was_heard() -> None:
+    """After a takeover the clock goes on from a little before; whoever reckoned with the later value stays right."""
+    hearing = Hearing([Heard("t", 7, 101.5)])
+    assert hearing.hear("t", 8, 100.3)
+    assert hearing.of("t") == (8, 101.5)
+    assert hearing.hear("t", 9, 102.0)
+    assert hearing.of("t") == (9, 102.0)
