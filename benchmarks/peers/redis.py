@@ -58,7 +58,7 @@ async def running(folder: Path, fsync: str = "everysec") -> AsyncIterator[Server
 
     arguments = [
         str(program("redis-server")),
-        *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "", "--maxclients", "12000"),
+        *("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "", "--maxclients", "20000"),
         *("--appendonly", "yes", "--appendfsync", fsync, "--notify-keyspace-events", "E$gx"),
     ]
     async with process(arguments, folder, answers, _environment()) as pid:
