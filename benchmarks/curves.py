@@ -65,7 +65,11 @@ def panels(rows: Sequence[Row]) -> tuple[list[Panel], list[str]]:
         elif not load(name).curves:
             left_out.append(f"{name}: its table says it all")
         else:
-            left_out += [f"{_where(row)}: {(row.trouble.strip() or 'no round').splitlines()[-1]}" for row in own if not row.rounds]
+            left_out += [
+                f"{_where(row)}: {(row.trouble.strip() or 'no round').splitlines()[-1]}"
+                for row in own
+                if not row.rounds
+            ]
             for curve in load(name).curves:
                 drawn += _panels(own, curve, left_out)
     return drawn, left_out
