@@ -2,7 +2,7 @@
 
     python -m benchmarks compare [SCENARIO …] [--quick|--full] [--rounds N] [--only adsum etcd] [--json FILE]
     python -m benchmarks plot FILE --into FOLDER   what --json wrote, as SVG files, where a curve says more than a table
-    python -m benchmarks list        the scenarios
+    python -m benchmarks list        the scenarios, their contenders and sizes
     python -m benchmarks fetch       Debian's Redis and ZooKeeper, unpacked below the temporary folder
 
 The table goes to stdout, progress to stderr, and so does what was drawn and what was left out. Exit codes: 0 measured
@@ -28,7 +28,7 @@ from .curves import panels, read
 from .machine import lift_limits, machine, versions
 from .peers.debian import fetch
 from .plot import draw
-from .table import table
+from .table import size_text, table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     if given.command == "list":
         for name in names():
-            print(f"{name:12} {load(name).title}")
+            scenario = load(name)
+            print(f"{name:12} {scenario.title}")
+            print(f"{'':12}   contenders: {', '.join(scenario.contenders)}")
+            for level, sizes in scenario.sizes.items():
+                print(f"{'':12}   {level}: {'; '.join(map(size_text, sizes))}")
         return 0
     if given.command == "fetch":
         try:
@@ -45,7 +49,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"cannot fetch: {error}", file=sys.stderr)
             return 1
         return 0
-    return _plot(given.file, given.into) if given.command == "plot" else _compare(given)
+    if given.command == "plot":
+        return _plot(given.file, given.into)
+    trouble = _misnamed(given)
+    if trouble:
+        print(trouble, file=sys.stderr)
+        return 2
+    return _compare(given)
+
+
+def _misnamed(given: argparse.Namespace) -> str:
+    """What of the command line names nothing that is there; empty: nothing. Told before hours are measured in vain."""
+    chosen = [load(name) for name in given.scenarios or names()]
+    contenders = dict.fromkeys(each for scenario in chosen for each in scenario.contenders)
+    fields = dict.fromkeys(each for scenario in chosen for size in scenario.sizes[given.level] for each in size)
+    for what, asked, known in (("contender", given.only, contenders), ("field", dict(given.set), fields)):
+        for name in asked:
+            if name not in known:
+                return f"there is no {what} {name}; known are {', '.join(known)}"
+    if given.json is not None and not given.json.parent.is_dir():
+        return f"there is no folder {given.json.parent} for {given.json.name}"
+    return ""
 
 
 def _compare(given: argparse.Namespace) -> int:
@@ -99,8 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     levels = one.add_mutually_exclusive_group()
     for level, told in (("tiny", "seconds, shows that it runs"), ("quick", "minutes (the default)"), ("full", "hours")):
         levels.add_argument(f"--{level}", dest="level", action="store_const", const=level, help=told)
-    one.add_argument("--rounds", type=int, help="in place of the scenario's own number")
-    one.add_argument("--only", nargs="+", default=[], metavar="CONTENDER")
+    one.add_argument("--rounds", type=_rounds, metavar="N", help="in place of the scenario's own number")
+    one.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help="of those that `list` names")
     one.add_argument("--set", nargs="+", default=[], type=_field, metavar="FIELD=NUMBER", help="in place of the sizes'")
     one.add_argument("--json", type=Path, metavar="FILE")
     one.set_defaults(level="quick")
@@ -116,9 +140,21 @@ def _scenario(name: str) -> str:
     return name
 
 
+def _rounds(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
+    return int(text)
+
+
 def _field(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
-    return name, msgspec.json.decode(value.encode())
+    try:
+        number = msgspec.json.decode(value.encode(), type=int | float)
+    except msgspec.MsgspecError:
+        number = 0
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not FIELD=NUMBER with a number above 0")
+    return name, number
 
 
 if __name__ == "__main__":

@@ -79,3 +79,27 @@ def test_who_cannot_be_had_is_named_and_the_others_go_on(
     monkeypatch.setitem(KINDS, "etcd", KINDS["adsum"]._replace(server={"unknown": True}))
     assert main([*asked, "etcd", "sqlite"]) == 1
     assert re.search(r"\| etcd +\| failed: TypeError", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["burst", "--only", "nobody"], "there is no contender nobody; known are adsum"),
+        (["burst", "--set", "instance=3"], "there is no field instance; known are instances, caches"),
+        (["burst", "--json", "/nowhere/at/all.json"], "there is no folder /nowhere/at for all.json"),
+        (["burst", "--set", "instances=0"], "instances=0 is not FIELD=NUMBER with a number above 0"),
+        (["burst", "--set", "instances=many"], "instances=many is not FIELD=NUMBER"),
+        (["burst", "--rounds", "0"], "0 is no whole number above 0"),
+    ],
+)
+def test_what_names_nothing_is_refused_before_anything_is_measured(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a misspelt field has the default measured, and hours are lost to a folder that is not there."""
+    try:
+        code = main(["compare", "--tiny", *arguments])
+    except SystemExit as end:
+        code = int(str(end.code))
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert told in err
